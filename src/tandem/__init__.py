@@ -1,0 +1,8 @@
+"""Tandem: scheduling training and inference on fleets of edge devices."""
+
+from tandem.errors import InputError
+from tandem.scenario import Scenario, load_scenario
+
+__version__ = "0.1.0"
+
+__all__ = ["InputError", "Scenario", "__version__", "load_scenario"]

@@ -1,0 +1,131 @@
+"""How many requests reach each device in a round."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from tandem.feel.types import Array, PerDevice, RandomKey, Scalar
+from tandem.scenario.kinds import Arrivals, ConstantArrivals, PoissonArrivals, TraceArrivals
+from tandem.scenario.schema import Scenario
+from tandem.scenario.table import Column, DeviceTable
+from tandem.scenario.traces import read_trace
+
+
+class ArrivalProcess(eqx.Module):
+    """How requests come about. A new kind is a subclass, and an entry in ``ARRIVALS``."""
+
+    @abstractmethod
+    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+        """Requests that reach each device in the round from ``clock_s`` of length ``duration_s``."""
+
+    @abstractmethod
+    def most(self, duration_s: float, outage: float) -> Column:
+        """A number of requests that a round of this length exceeds with probability ``outage`` only."""
+
+    @abstractmethod
+    def mean_rate(self) -> Column:
+        """Requests per second in the long run."""
+
+
+class ConstantProcess(ArrivalProcess):
+    """d = lambda * L."""
+
+    rate_per_s: PerDevice
+
+    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+        return self.rate_per_s * duration_s
+
+    def most(self, duration_s: float, outage: float) -> Column:
+        return self.mean_rate() * duration_s
+
+    def mean_rate(self) -> Column:
+        return np.asarray(self.rate_per_s, np.float64)
+
+
+class PoissonProcess(ArrivalProcess):
+    """d ~ Poisson(lambda * L)."""
+
+    rate_per_s: PerDevice
+
+    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+        mean = self.rate_per_s * duration_s
+        return jax.random.poisson(key, mean).astype(mean.dtype)
+
+    def most(self, duration_s: float, outage: float) -> Column:
+        return np.asarray(scipy.stats.poisson.isf(outage, self.mean_rate() * duration_s), np.float64)
+
+    def mean_rate(self) -> Column:
+        return np.asarray(self.rate_per_s, np.float64)
+
+
+class TraceProcess(ArrivalProcess):
+    """Recorded rates, integrated over the round."""
+
+    cumulative: Float[Array, "time devices"]  # requests since the trace began, at each step
+    step_s: Scalar
+
+    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+        return self._since_start(clock_s + duration_s) - self._since_start(clock_s)
+
+    def _since_start(self, time_s: Scalar) -> PerDevice:
+        steps = self.cumulative.shape[0] - 1
+        position = time_s / self.step_s
+        periods, within = jnp.divmod(position, steps)
+        step = jnp.minimum(within.astype(jnp.int32), steps - 1)
+        before, after = self.cumulative[step], self.cumulative[step + 1]
+        return periods * self.cumulative[-1] + before + (within - step) * (after - before)
+
+    def most(self, duration_s: float, outage: float) -> Column:
+        return np.max(self._rates(), axis=0) * duration_s
+
+    def mean_rate(self) -> Column:
+        return np.asarray(self._rates().mean(axis=0))
+
+    def _rates(self) -> Column:
+        return np.diff(np.asarray(self.cumulative, np.float64), axis=0) / float(self.step_s)
+
+
+def build_arrivals(scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
+    """The arrival process a scenario asks for."""
+    arrivals = scenario.workload.arrivals
+    return ARRIVALS[type(arrivals)](arrivals, scenario, devices)
+
+
+def _constant(arrivals: Any, scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
+    return ConstantProcess(jnp.asarray(devices.request_rate_per_s, float))
+
+
+def _poisson(arrivals: Any, scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
+    return PoissonProcess(jnp.asarray(devices.request_rate_per_s, float))
+
+
+def _trace(arrivals: TraceArrivals, scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
+    trace = read_trace(
+        arrivals.path,
+        devices=len(devices),
+        duration_s=scenario.rounds * scenario.limits.round_max_s,
+        repeat=arrivals.repeat,
+        lowest=0.0,
+        meaning="requests per second",
+        field="workload.arrivals.path",
+        source=scenario.source,
+    )
+    start = np.zeros((1, len(devices)))
+    cumulative = np.concatenate([start, np.cumsum(trace.values * trace.step_s, axis=0)])
+    return TraceProcess(jnp.asarray(cumulative, float), jnp.asarray(trace.step_s, float))
+
+
+ARRIVALS: dict[type[Arrivals], Callable[[Any, Scenario, DeviceTable], ArrivalProcess]] = {
+    ConstantArrivals: _constant,
+    PoissonArrivals: _poisson,
+    TraceArrivals: _trace,
+}

@@ -1,0 +1,159 @@
+"""The shared uplink: how strong each device is heard in a round, and how fast it can send.
+
+A gain here is h / sigma^2, the signal-to-noise ratio for one watt, so that ``power_w * gain`` is the SNR.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from tandem.feel.types import Array, Count, PerDevice, RandomKey, Scalar
+from tandem.scenario.kinds import Fading, RayleighFading, RicianFading, StaticFading, TraceFading
+from tandem.scenario.schema import Channel, Scenario
+from tandem.scenario.table import Column, DeviceTable
+from tandem.scenario.traces import read_trace
+
+GAIN_LIMITS = (1e-30, 1e30)  # what single precision can carry, far beyond any radio
+
+
+def uplink_rate(bandwidth_hz: Scalar, trainers: Count, power_w: PerDevice, gain: PerDevice) -> PerDevice:
+    """r = B / |M| * log2(1 + p h / sigma^2), in bit/s, the bandwidth shared equally by the round's trainers."""
+    share_hz = bandwidth_hz / jnp.maximum(trainers, 1)
+    return share_hz * jnp.log1p(power_w * gain) * (1 / math.log(2.0))
+
+
+def mean_gain(channel: Channel, devices: DeviceTable) -> Column:
+    """h / sigma^2 for each device without fading: path loss and shadowing over thermal noise."""
+    loss_db = channel.loss_at_1km_db + 10 * channel.loss_exponent * np.log10(devices.distance_m / 1e3)
+    return _gain_from_db(devices.shadowing_db - loss_db - _noise_dbw(channel))
+
+
+def _noise_dbw(channel: Channel) -> float:
+    """sigma^2, the thermal noise over the whole band."""
+    return channel.noise_dbm_per_hz - 30 + channel.noise_figure_db + 10 * math.log10(channel.bandwidth_hz)
+
+
+def _gain_from_db(snr_db: Column) -> Column:
+    return np.clip(10 ** (np.clip(snr_db, -300, 300) / 10), *GAIN_LIMITS)
+
+
+class ChannelModel(eqx.Module):
+    """How gains come about. A new kind is a subclass, and an entry in ``CHANNELS``."""
+
+    @abstractmethod
+    def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
+        """Each device's gain in the round that begins at ``clock_s``."""
+
+    @abstractmethod
+    def worst_gain(self, outage: float) -> Column:
+        """A gain each device falls short of with probability ``outage`` only. Called once, outside compiled code."""
+
+
+class StaticChannel(ChannelModel):
+    """The path loss and nothing else."""
+
+    mean: PerDevice
+
+    def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
+        return self.mean
+
+    def worst_gain(self, outage: float) -> Column:
+        return np.asarray(self.mean, np.float64)
+
+
+class RayleighChannel(ChannelModel):
+    """Scattered waves only: an exponential power gain, anew each round."""
+
+    mean: PerDevice
+
+    def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
+        return self.mean * jax.random.exponential(key, self.mean.shape, self.mean.dtype)
+
+    def worst_gain(self, outage: float) -> Column:
+        return np.asarray(self.mean, np.float64) * float(scipy.stats.expon.ppf(outage))
+
+
+class RicianChannel(ChannelModel):
+    """A direct wave ``k`` times as strong as the scattered ones, anew each round."""
+
+    mean: PerDevice
+    k: Scalar
+
+    def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
+        # |direct + scattered e^{i phase}|^2, where the scattered power is exponential and the phase uniform.
+        power_key, phase_key = jax.random.split(key)
+        scattered = jax.random.exponential(power_key, self.mean.shape, self.mean.dtype) / (self.k + 1)
+        phase = jax.random.uniform(phase_key, self.mean.shape, self.mean.dtype, maxval=2 * np.pi)
+        direct = self.k / (self.k + 1)
+        return self.mean * (direct + scattered + 2 * jnp.sqrt(direct * scattered) * jnp.cos(phase))
+
+    def worst_gain(self, outage: float) -> Column:
+        k = float(self.k)
+        factor = float(scipy.stats.ncx2.ppf(outage, df=2, nc=2 * k)) / (2 * (k + 1))
+        return np.asarray(self.mean, np.float64) * factor
+
+
+class TraceChannel(ChannelModel):
+    """Recorded gains, each held until the next."""
+
+    gains: Float[Array, "time devices"]
+    step_s: Scalar
+
+    def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
+        row = jnp.floor(clock_s / self.step_s).astype(jnp.int32) % self.gains.shape[0]
+        return self.gains[row]
+
+    def worst_gain(self, outage: float) -> Column:
+        return np.min(np.asarray(self.gains, np.float64), axis=0)
+
+
+def build_channel(scenario: Scenario, devices: DeviceTable) -> ChannelModel:
+    """The channel model a scenario asks for."""
+    fading = scenario.channel.fading
+    return CHANNELS[type(fading)](fading, scenario, devices)
+
+
+def _static(fading: Any, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
+    return StaticChannel(jnp.asarray(mean_gain(scenario.channel, devices), float))
+
+
+def _rayleigh(fading: Any, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
+    return RayleighChannel(jnp.asarray(mean_gain(scenario.channel, devices), float))
+
+
+def _rician(fading: RicianFading, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
+    k = np.clip(10 ** (fading.k_db / 10), 1e-6, 1e6)
+    return RicianChannel(jnp.asarray(mean_gain(scenario.channel, devices), float), jnp.asarray(k, float))
+
+
+def _trace(fading: TraceFading, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
+    trace = read_trace(
+        fading.path,
+        devices=len(devices),
+        duration_s=scenario.rounds * scenario.limits.round_max_s,
+        repeat=fading.repeat,
+        lowest=-400.0,
+        meaning="channel gains in dB, such as -118",
+        field="channel.fading.path",
+        source=scenario.source,
+    )
+    gains = _gain_from_db(trace.values - _noise_dbw(scenario.channel))
+    return TraceChannel(jnp.asarray(gains, float), jnp.asarray(trace.step_s, float))
+
+
+CHANNELS: dict[type[Fading], Callable[[Any, Scenario, DeviceTable], ChannelModel]] = {
+    StaticFading: _static,
+    RayleighFading: _rayleigh,
+    RicianFading: _rician,
+    TraceFading: _trace,
+}

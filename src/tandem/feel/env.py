@@ -1,0 +1,77 @@
+"""The functional environment: reset and step, pure, for vmap and scan.
+
+>>> from tandem.scenario import load_scenario
+>>> import jax
+>>> system = build_system(load_scenario("paper"))
+>>> state = reset(system, jax.random.key(0))
+>>> state, outcome = step(system, state, serve_all(system))
+>>> int(state.round), bool(outcome.violations.any())
+(1, False)
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from tandem.feel.ages import FRESH_AGE_S
+from tandem.feel.dynamics import advance
+from tandem.feel.state import Action, FleetState, RoundOutcome
+from tandem.feel.system import System, build_system
+from tandem.feel.types import Flag, RandomKey
+
+__all__ = ["build_system", "finished", "reset", "serve_all", "step", "step_or_restart"]
+
+
+def reset(system: System, key: RandomKey) -> FleetState:
+    """Round 0: every device has just served through an idle round with the pre-trained model, and has no data yet."""
+    start_key, episode_key = jax.random.split(key)
+    gain_key, arrival_key = jax.random.split(start_key)
+    idle_s = system.idle_round_s
+    zero = jnp.zeros_like(system.devices.power_max_w)
+    clock_s = jnp.zeros_like(idle_s)
+    queue = jnp.minimum(system.arrivals.arrived(clock_s, idle_s, arrival_key), system.queue_max)
+    return FleetState(
+        key=episode_key,
+        round=jnp.zeros((), jnp.int32),
+        clock_s=clock_s,
+        queue=queue,
+        waited_s=queue * idle_s,
+        data=zero,
+        data_age_s=zero + FRESH_AGE_S,
+        model_age_s=zero,
+        model_accuracy=zero + system.pretrained_accuracy,
+        last_action=Action(train=jnp.zeros(zero.shape, bool), power=zero, frequency=zero),
+        last_duration_s=idle_s,
+        last_gain=system.channel.gain(clock_s, gain_key),
+    )
+
+
+def step(system: System, state: FleetState, action: Action) -> tuple[FleetState, RoundOutcome]:
+    """Play a round. The channel and the arrivals come from the episode's key and the number of the round."""
+    gain_key, arrival_key = jax.random.split(jax.random.fold_in(state.key, state.round))
+    gain = system.channel.gain(state.clock_s, gain_key)
+    return advance(system, state, action, gain, arrival_key)
+
+
+def finished(system: System, state: FleetState) -> Flag:
+    """Whether the episode is over: always a truncation after T rounds, for the fleet itself never ends."""
+    return state.round >= system.rounds
+
+
+def step_or_restart(system: System, state: FleetState, action: Action) -> tuple[FleetState, RoundOutcome, FleetState]:
+    """Play a round, and begin a new episode if it was the last.
+
+    Returns the state to go on from, the outcome, and the state the round itself led to (a learner bootstraps from it).
+    """
+    after, outcome = step(system, state, action)
+    fresh = reset(system, jax.random.fold_in(state.key, system.rounds))
+    over = finished(system, after)
+    following = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
+    return following, outcome, after
+
+
+def serve_all(system: System) -> Action:
+    """Every device serves at its lowest power and highest frequency."""
+    zero = jnp.zeros_like(system.devices.power_max_w)
+    return Action(train=jnp.zeros(zero.shape, bool), power=zero, frequency=zero + 1)

@@ -1,0 +1,60 @@
+"""What the scheduler sees of a fleet.
+
+``paper`` is the paper's state s = [a of the last round, Q, D, L of the last round]; ``full`` adds what the edge
+server also knows: ages, waiting time, the model's accuracy and the last channel gain.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from tandem.feel.queues import waiting_time
+from tandem.feel.state import FleetState
+from tandem.feel.system import System
+from tandem.feel.types import Array
+
+PAPER_FEATURES = ("last_train", "last_power", "last_frequency", "queue", "data")
+FULL_FEATURES = (*PAPER_FEATURES, "data_age_s", "model_age_s", "waiting_s", "model_accuracy", "last_gain_db")
+FLEET_FEATURES = ("last_duration_s",)
+
+
+class Observation(eqx.Module):
+    """Features of each device, in the units of their names, and features of the fleet."""
+
+    devices: Float[Array, "devices features"]
+    fleet: Float[Array, " fleet_features"]
+
+    def flat(self) -> Float[Array, " all"]:
+        """One vector: feature by feature over the devices, as the paper writes s, then the fleet's."""
+        return jnp.concatenate([self.devices.T.reshape(-1), self.fleet])
+
+
+def device_features(system: System) -> tuple[str, ...]:
+    """The names of the columns of ``Observation.devices``."""
+    return PAPER_FEATURES if system.observation == "paper" else FULL_FEATURES
+
+
+def observation_size(system: System) -> int:
+    """The length of the flat observation."""
+    return system.size * len(device_features(system)) + len(FLEET_FEATURES)
+
+
+def observe(system: System, state: FleetState) -> Observation:
+    """What the scheduler sees at the start of a round."""
+    last = state.last_action
+    features = {
+        "last_train": last.train.astype(state.queue.dtype),
+        "last_power": last.power,
+        "last_frequency": last.frequency,
+        "queue": state.queue,
+        "data": state.data,
+        "data_age_s": state.data_age_s,
+        "model_age_s": state.model_age_s,
+        "waiting_s": waiting_time(state.waited_s, state.queue),
+        "model_accuracy": state.model_accuracy,
+        "last_gain_db": 10 * jnp.log10(jnp.maximum(state.last_gain, 1e-30)),
+    }
+    columns = [features[name] for name in device_features(system)]
+    return Observation(devices=jnp.stack(columns, axis=-1), fleet=state.last_duration_s[None])

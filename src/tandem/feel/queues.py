@@ -1,0 +1,46 @@
+"""The tandem queue: requests wait, are served, and become training data."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from tandem.feel.types import DeviceFlags, PerDevice, Scalar
+
+
+def next_queue(
+    train: DeviceFlags, queue: PerDevice, arrived: PerDevice, queue_max: Scalar
+) -> tuple[PerDevice, PerDevice]:
+    """Q' = d if serving, Q + d if training; what does not fit in the queue is dropped. Returns Q' and the dropped."""
+    wanted = jnp.where(train, queue, 0.0) + arrived
+    held = jnp.minimum(wanted, queue_max)
+    return held, wanted - held
+
+
+def next_waited(
+    train: DeviceFlags, waited_s: PerDevice, queue: PerDevice, admitted: PerDevice, duration_s: Scalar
+) -> PerDevice:
+    """Request-seconds waited by those in the queue: Q L_wa, carried from round to round.
+
+    Each request waits through every round from the one it arrives in, that one counted whole, until the round that
+    serves it; so a round adds its length for every request in the queue at its end.
+    """
+    staying = jnp.where(train, waited_s + queue * duration_s, 0.0)
+    return staying + admitted * duration_s
+
+
+def waiting_time(waited_s: PerDevice, queue: PerDevice) -> PerDevice:
+    """L_wa, the mean over the queue's requests of the time from their round of arrival until now."""
+    return jnp.where(queue > 0, waited_s / jnp.where(queue > 0, queue, 1.0), 0.0)
+
+
+def converted_data(samples_per_request: PerDevice, served: PerDevice) -> PerDevice:
+    """F(Q): training samples from served requests, one-to-one, many-to-one or one-to-many."""
+    return samples_per_request * served
+
+
+def next_data(
+    trained: DeviceFlags, data: PerDevice, converted: PerDevice, data_limit: PerDevice
+) -> tuple[PerDevice, PerDevice]:
+    """D' = 0 after training, else D + F(Q) as far as the buffer admits. Returns D' and the samples admitted."""
+    admitted = jnp.clip(data_limit - data, 0.0, converted)
+    return jnp.where(trained, 0.0, data + admitted), admitted

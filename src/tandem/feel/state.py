@@ -1,0 +1,61 @@
+"""What a fleet is between two rounds, what it is told to do, and what a round did."""
+
+from __future__ import annotations
+
+import equinox as eqx
+from jaxtyping import Int
+
+from tandem.feel.constraints import Violations
+from tandem.feel.types import Array, DeviceFlags, Objectives, PerDevice, RandomKey, Scalar
+
+
+class Action(eqx.Module):
+    """One decision for each device: train (else serve), and power and frequency from 0 (lowest) to 1 (highest)."""
+
+    train: DeviceFlags  # alpha
+    power: PerDevice  # p, normalised
+    frequency: PerDevice  # f, normalised
+
+
+class FleetState(eqx.Module):
+    """The fleet at the start of round t."""
+
+    key: RandomKey  # the episode's randomness; round t uses fold_in(key, t)
+    round: Int[Array, ""]  # t, from 0
+    clock_s: Scalar  # time since the episode began
+    queue: PerDevice  # Q, requests waiting
+    waited_s: PerDevice  # Q L_wa, request-seconds they have waited
+    data: PerDevice  # D, new training samples
+    data_age_s: PerDevice  # Delta, their mean age
+    model_age_s: PerDevice  # delta, time since the device last trained
+    model_accuracy: PerDevice  # Acc_ser of the round in which it last trained
+    last_action: Action  # a of the round before, as executed
+    last_duration_s: Scalar  # L of the round before
+    last_gain: PerDevice  # h / sigma^2 of the round before
+
+
+class RoundOutcome(eqx.Module):
+    """What happened in a round, in full: for traces, tests and whoever asks why."""
+
+    executed: Action  # the action after bounds, mask and shield
+    frequency_hz: PerDevice
+    power_w: PerDevice
+    gain: PerDevice
+    trained: DeviceFlags  # trainers whose update arrived in time
+    duration_s: Scalar  # L
+    compute_s: PerDevice  # L_cmp (as if training)
+    upload_s: PerDevice  # L_up (as if training)
+    inference_s: PerDevice  # L_in (as if serving)
+    waiting_s: PerDevice  # L_wa
+    latency_s: PerDevice  # L_tot = L_wa + L_in
+    accuracy: PerDevice  # Acc_n
+    server_accuracy: Scalar  # Acc_ser of this round; meaningful where somebody trained
+    energy_j: PerDevice  # training or inference, and switching
+    arrived: PerDevice  # d
+    served: PerDevice
+    dropped: PerDevice  # requests that found the queue full
+    converted: PerDevice  # F(Q)
+    discarded: PerDevice  # samples that found the buffer full
+    violations: Violations
+    objectives: Objectives  # (r1, r2, r3) whatever was violated
+    reward: Objectives  # the same, or the penalty

@@ -1,0 +1,15 @@
+"""The shared vocabulary of shapes: one value a fleet, one value a device."""
+
+from __future__ import annotations
+
+from jaxtyping import Array, Bool, Float, Int, Key
+
+Scalar = Float[Array, ""]
+Count = Int[Array, ""]
+Flag = Bool[Array, ""]
+PerDevice = Float[Array, " devices"]
+DeviceFlags = Bool[Array, " devices"]
+Objectives = Float[Array, "3"]  # accuracy, -latency (s), -energy (J): everything maximised
+RandomKey = Key[Array, ""]
+
+__all__ = ["Array", "Count", "DeviceFlags", "Flag", "Objectives", "PerDevice", "RandomKey", "Scalar"]

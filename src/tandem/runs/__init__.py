@@ -1,0 +1,1 @@
+"""What remains of a run: simulations, their figures and traces."""

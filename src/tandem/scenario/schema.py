@@ -1,0 +1,105 @@
+"""What a user describes: the fleet, its workload, its channel, its limits, how accuracy is modelled and rewarded.
+
+A ``Scenario`` is validated and immutable. Every field is documented here, once; ``tandem scenario show`` prints the
+values and docs/system-model.md says why the presets have the values they have.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+
+from tandem.scenario.devices import Fleet
+from tandem.scenario.kinds import AccuracyMapping, Arrivals, ConstantArrivals, Fading, StaticFading
+from tandem.scenario.parts import Part
+from tandem.scenario.quantities import Bits, Count, Decay, Decibels, Hertz, PerSecond, Seconds, SecondsOrZero
+
+
+class Workload(Part):
+    """What is asked of the fleet."""
+
+    request_rate_per_s: PerSecond  # the mean of lambda_n over devices
+    arrivals: Annotated[SerializeAsAny[Arrivals], BeforeValidator(Arrivals.choose)] = ConstantArrivals()
+
+
+class Channel(Part):
+    """The shared uplink."""
+
+    bandwidth_hz: Hertz  # B, shared equally by the round's trainers
+    noise_dbm_per_hz: Decibels = -174.0
+    noise_figure_db: Annotated[float, Field(ge=0, le=60)] = 0.0
+    loss_at_1km_db: Decibels = 128.1
+    loss_exponent: Annotated[float, Field(gt=0, le=10)] = 3.76
+    shadowing_db: Annotated[float, Field(ge=0, le=60)] = 0.0  # standard deviation, drawn once for each device
+    fading: Annotated[SerializeAsAny[Fading], BeforeValidator(Fading.choose)] = StaticFading()
+
+
+class Training(Part):
+    """One device's part in a training round."""
+
+    iterations: Annotated[int, Field(ge=1, le=10_000)]  # U, full-batch gradient steps
+    update_bits: Bits  # G
+
+
+class Limits(Part):
+    """The bounds of constraints C1 to C3, and how short a round may be."""
+
+    round_max_s: Seconds  # L_max
+    round_floor_s: SecondsOrZero  # the scheduling slot: no round is shorter; 0 is the paper's
+    idle_round_s: Seconds  # a round in which nobody trains lasts this, or as long as its longest inference
+    queue_max: Count  # Q_max
+    data_max: Count  # D_max
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Limits:
+        for name in ("round_floor_s", "idle_round_s"):
+            if getattr(self, name) > self.round_max_s:
+                raise ValueError(
+                    f"has {name} = {getattr(self, name):g} above round_max_s = {self.round_max_s:g}; "
+                    f"lower {name} or raise round_max_s"
+                )
+        return self
+
+
+class Accuracy(Part):
+    """How accurate a model is, by what it was trained on and when."""
+
+    mapping: Annotated[SerializeAsAny[AccuracyMapping], BeforeValidator(AccuracyMapping.choose)]  # G
+    model_decay_per_s: Decay  # rho
+    pretrained: Annotated[float, Field(ge=0, le=1)]  # accuracy of the model each device starts with
+
+
+class Rewards(Part):
+    """The vector a round earns if it breaks a constraint: accuracy, -latency (s), -energy (J)."""
+
+    penalty: tuple[float, float, float] = (-0.1, -8.0, -50.0)
+
+
+class Shield(Part):
+    """The projection of actions onto what is feasible, from what the edge server knows."""
+
+    enabled: bool = True
+    outage: Annotated[float, Field(gt=0, lt=0.5)] = (
+        1e-5  # chance that a channel or an arrival is worse than planned for
+    )
+    upload_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # part of the longest round kept for uploads
+
+
+class Scenario(Part):
+    """A fleet-scheduling problem, complete."""
+
+    name: str
+    description: str = ""
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # T, the length of an episode
+    fleet: Fleet
+    workload: Workload
+    channel: Channel
+    training: Training
+    limits: Limits
+    accuracy: Accuracy
+    rewards: Rewards = Rewards()
+    shield: Shield = Shield()
+    observation: Literal["paper", "full"] = "full"
+
+    source: Annotated[str, Field(exclude=True)] = ""  # where it was read from, for messages
