@@ -85,7 +85,7 @@ class TraceProcess(ArrivalProcess):
         return periods * self.cumulative[-1] + before + (within - step) * (after - before)
 
     def most(self, duration_s: float, outage: float) -> Column:
-        return np.max(self._rates(), axis=0) * duration_s
+        return np.asarray(np.max(self._rates(), axis=0) * duration_s)
 
     def mean_rate(self) -> Column:
         return np.asarray(self._rates().mean(axis=0))

@@ -114,7 +114,7 @@ class TraceChannel(ChannelModel):
         return self.gains[row]
 
     def worst_gain(self, outage: float) -> Column:
-        return np.min(np.asarray(self.gains, np.float64), axis=0)
+        return np.asarray(np.min(np.asarray(self.gains, np.float64), axis=0))
 
 
 def build_channel(scenario: Scenario, devices: DeviceTable) -> ChannelModel:

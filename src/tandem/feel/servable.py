@@ -1,4 +1,4 @@
-"""Whether anybody could schedule this fleet: a scenario that no policy can serve is refused, naming device and cause."""
+"""Whether anybody could schedule this fleet: a scenario no policy can serve is refused, with device and cause."""
 
 from __future__ import annotations
 

@@ -1,0 +1,25 @@
+"""Shared by all tests: a warm compilation cache, and the paper's fleet built once."""
+
+import os
+from pathlib import Path
+
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pytest
+
+from tandem.feel import System, build_system
+from tandem.scenario import Scenario, load_scenario
+
+
+@pytest.fixture(scope="session")
+def paper_scenario() -> Scenario:
+    return load_scenario("paper")
+
+
+@pytest.fixture(scope="session")
+def paper_system(paper_scenario: Scenario) -> System:
+    return build_system(paper_scenario)
