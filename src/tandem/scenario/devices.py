@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, model_validator
 
-from tandem.scenario.parts import Part, did_you_mean
+from tandem.scenario.parts import Name, Part
 from tandem.scenario.quantities import (
     CapacitanceRange,
     CyclesRange,
@@ -18,14 +18,19 @@ from tandem.scenario.quantities import (
     JoulesRange,
     MetresRange,
     Range,
+    Real,
     WattsRange,
+    Whole,
 )
+from tandem.scenario.wording import did_you_mean, problem, shown
+
+UNNAMED = "device"
 
 
 class Conversion(Part):
     """How many training samples a served request becomes (the paper's F_n)."""
 
-    samples_per_request: Annotated[float, Field(gt=0, le=1e6)]
+    samples_per_request: Annotated[Real, Field(gt=0, le=1e6)]
 
     @model_validator(mode="before")
     @classmethod
@@ -35,19 +40,19 @@ class Conversion(Part):
         if isinstance(value, dict) and len(value) == 1:
             kind, number = next(iter(value.items()))
             if kind in ("many-to-one", "one-to-many"):
-                if isinstance(number, bool) or not isinstance(number, int | float) or number < 1:
-                    raise ValueError(f"is {kind}: {number!r}; write a number >= 1, such as {{{kind}: 2}}")
+                if isinstance(number, bool) or not isinstance(number, int | float) or not 1 <= number <= 1e6:
+                    raise ValueError(f"is {kind}: {shown(number)}; write a number from 1 to 1e6, as in {{{kind}: 2}}")
                 return {"samples_per_request": 1.0 / number if kind == "many-to-one" else float(number)}
             if kind == "samples_per_request":
                 return value
-        raise ValueError(f"is {value!r}; write one-to-one, {{many-to-one: 2}} or {{one-to-many: 2}}")
+        raise ValueError(f"is {shown(value)}; write one-to-one, {{many-to-one: 2}} or {{one-to-many: 2}}")
 
 
 class DeviceGroup(Part):
     """``count`` devices of one kind. A field given as {uniform: [low, high]} is drawn for each device."""
 
-    name: str = "device"
-    count: Annotated[int, Field(ge=1, le=10_000_000)] = 1
+    name: Name = UNNAMED
+    count: Annotated[Whole, Field(ge=1, le=10_000_000)] = 1
     profile: str | None = None
     training_cycles_per_sample: CyclesRange  # chi_tr
     inference_cycles_per_request: CyclesRange  # chi_in
@@ -63,16 +68,10 @@ class DeviceGroup(Part):
 
     @model_validator(mode="after")
     def _ordered(self) -> DeviceGroup:
-        for what, low, high in (
-            ("frequency", self.frequency_min_hz, self.frequency_max_hz),
-            ("power", self.power_min_w, self.power_max_w),
-        ):
-            unit = "hz" if what == "frequency" else "w"
-            if low.high > high.low:
-                raise ValueError(
-                    f"has {what}_min_{unit} = {low.high:g} above {what}_max_{unit} = {high.low:g}; "
-                    f"raise {what}_max_{unit} or lower {what}_min_{unit}"
-                )
+        for lowest, highest in (("frequency_min_hz", "frequency_max_hz"), ("power_min_w", "power_max_w")):
+            low, high = getattr(self, lowest).high, getattr(self, highest).low
+            if low > high:
+                raise problem(lowest, said=f"is up to {low:g}, above {highest} = {high:g}; lower it or raise {highest}")
         return self
 
 
@@ -90,30 +89,44 @@ class Fleet(Part):
     Device n is the same device in a fleet of any size: its group depends on n alone, and its draws on ``seed`` and n.
     """
 
-    size: Annotated[int, Field(ge=1, le=10_000_000)]
-    seed: Annotated[int, Field(ge=0)] = 0
+    size: Annotated[Whole, Field(ge=1, le=10_000_000)]
+    seed: Annotated[Whole, Field(ge=0, lt=2**63)] = 0
     devices: Annotated[tuple[DeviceGroup, ...], Field(min_length=1)]
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        """Fill each group from its profile and from ``defaults``; without a size, the list is the fleet."""
+        """Fill each group from ``defaults`` and from its profile; without a size, the list is the fleet."""
         if not isinstance(value, dict):
             return value
         fleet = dict(value)
         defaults = fleet.pop("defaults", None) or {}
+        if not isinstance(defaults, dict):
+            raise problem("defaults", said=f"is {shown(defaults)}; write below it the fields that devices share")
+        DeviceGroup.check_keys(defaults, "defaults")
         groups = fleet.get("devices", [{}])
         if not isinstance(groups, list | tuple) or not all(isinstance(group, dict) for group in groups):
-            raise ValueError("devices must be a list of device groups; write '- {count: 8, profile: ...}' for each")
-        fleet["devices"] = [cls._filled(group, defaults) for group in groups]
-        counts = [group.get("count", 1) for group in fleet["devices"]]
-        if "size" not in fleet and all(isinstance(count, int) for count in counts):
-            fleet["size"] = sum(counts)
+            said = f"is {shown(groups)}; write a list of device groups, such as '- {{count: 8, profile: jetson-tx2}}'"
+            raise problem("devices", said=said)
+        fleet["devices"] = [cls._filled(group, n, defaults) for n, group in enumerate(groups)]
+        if "size" not in fleet:
+            counts = [group.get("count", 1) for group in fleet["devices"]]
+            # A count that is no number is refused as a count; the size must not be in the way of that.
+            fleet["size"] = sum(counts) if counts and all(type(n) is int and n > 0 for n in counts) else 1
         return fleet
 
     @staticmethod
-    def _filled(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-        profile = group.get("profile", defaults.get("profile"))
-        if profile is not None and profile not in device_profiles():
-            raise ValueError(f"names the profile {profile!r}; {did_you_mean(str(profile), device_profiles())}")
-        return {**defaults, **(device_profiles()[profile] if profile else {}), **group}
+    def _filled(group: dict[str, Any], n: int, defaults: dict[str, Any]) -> dict[str, Any]:
+        """What the group says goes before its profile, that before ``defaults``, and that before their profile."""
+        shared = {} if "profile" in group else _profile(defaults, "defaults")
+        return {**shared, **defaults, **_profile(group, "devices", n), **group}
+
+
+def _profile(fields: dict[str, Any], *location: str | int) -> dict[str, Any]:
+    name, known = fields.get("profile"), device_profiles()
+    if name is None:
+        return {}
+    if not isinstance(name, str) or name not in known:
+        said = f"is {shown(name)}, which is not known; {did_you_mean(str(name), known)}"
+        raise problem(*location, "profile", said=said)
+    return known[name]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tandem.scenario.parts import Plug
-from tandem.scenario.quantities import Decibels
+from tandem.scenario.quantities import Decibels, Real
 
 
 class Arrivals(Plug):
@@ -75,7 +75,7 @@ class TraceFading(Fading):
     repeat: bool = False
 
 
-Coefficient = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Coefficient = Annotated[Real, Field(ge=0, le=1e6)]
 Kappa = tuple[Coefficient, Coefficient, Coefficient]
 
 

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tandem.scenario.wording import did_you_mean, problem, shown
+
+Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]  # names appear in messages and tables: one line
 
 
 class Part(BaseModel):
     """A part of a scenario: immutable, and a key it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            cls.check_keys(value)
+        return value
+
+    @classmethod
+    def check_keys(cls, fields: dict[Any, Any], *location: str | int) -> None:
+        """Refuse a key that is not a field, and say which was meant; ``location`` is where ``fields`` stand."""
+        for key in fields:
+            if not isinstance(key, str):
+                said = f"has the key {shown(key)}, which is not a name; use one of {', '.join(cls.model_fields)}"
+                raise problem(*location, said=said)
+            if key not in cls.model_fields:
+                raise problem(*location, key, said=f"is not a field; {did_you_mean(key, cls.model_fields)}")
 
 
 class Plug(Part):
@@ -36,14 +55,17 @@ class Plug(Part):
             return value
         fields = {"kind": value} if isinstance(value, str) else value
         if not isinstance(fields, dict) or "kind" not in fields:
-            raise ValueError(f"is {value!r}; write {{kind: ...}} with one of {', '.join(cls.choices)}")
+            raise ValueError(f"is {shown(value)}; write {{kind: ...}} with one of {', '.join(cls.choices)}")
         kind = fields["kind"]
-        if kind not in cls.choices:
-            raise ValueError(f"has the kind {kind!r}, which is not known; {did_you_mean(str(kind), cls.choices)}")
+        if not isinstance(kind, str) or kind not in cls.choices:
+            raise ValueError(f"has the kind {shown(kind)}, which is not known; {did_you_mean(str(kind), cls.choices)}")
         return cls.choices[kind].model_validate(fields)
 
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'write X' if one of the known words is close, else the list of them."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"write {close[0]!r}" if close else f"use one of {', '.join(map(str, known))}"
+    @classmethod
+    def check_keys(cls, fields: dict[Any, Any], *location: str | int) -> None:
+        """Refuse a key that this kind does not have, and say which it has."""
+        own = [name for name in cls.model_fields if name != "kind"]
+        for key in fields:
+            if key not in cls.model_fields:
+                fix = did_you_mean(str(key), own) if own else "remove it, that kind has none"
+                raise problem(*location, str(key), said=f"is not a field of the kind {fields.get('kind')!r}; {fix}")

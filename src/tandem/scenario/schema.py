@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, model_validator
 
 from tandem.scenario.devices import Fleet
 from tandem.scenario.kinds import AccuracyMapping, Arrivals, ConstantArrivals, Fading, StaticFading
-from tandem.scenario.parts import Part
-from tandem.scenario.quantities import Bits, Count, Decay, Decibels, Hertz, PerSecond, Seconds, SecondsOrZero
+from tandem.scenario.parts import Name, Part
+from tandem.scenario.quantities import (
+    Bits,
+    Count,
+    Decay,
+    Decibels,
+    Hertz,
+    NoiseDensity,
+    PerSecond,
+    Real,
+    Seconds,
+    SecondsOrZero,
+    Spread,
+    Whole,
+)
+from tandem.scenario.wording import problem
 
 
 class Workload(Part):
@@ -27,18 +41,18 @@ class Channel(Part):
     """The shared uplink."""
 
     bandwidth_hz: Hertz  # B, shared equally by the round's trainers
-    noise_dbm_per_hz: Decibels = -174.0
-    noise_figure_db: Annotated[float, Field(ge=0, le=60)] = 0.0
+    noise_dbm_per_hz: NoiseDensity = -174.0
+    noise_figure_db: Spread = 0.0
     loss_at_1km_db: Decibels = 128.1
-    loss_exponent: Annotated[float, Field(gt=0, le=10)] = 3.76
-    shadowing_db: Annotated[float, Field(ge=0, le=60)] = 0.0  # standard deviation, drawn once for each device
+    loss_exponent: Annotated[Real, Field(gt=0, le=10)] = 3.76
+    shadowing_db: Spread = 0.0  # standard deviation, drawn once for each device
     fading: Annotated[SerializeAsAny[Fading], BeforeValidator(Fading.choose)] = StaticFading()
 
 
 class Training(Part):
     """One device's part in a training round."""
 
-    iterations: Annotated[int, Field(ge=1, le=10_000)]  # U, full-batch gradient steps
+    iterations: Annotated[Whole, Field(ge=1, le=10_000)]  # U, full-batch gradient steps
     update_bits: Bits  # G
 
 
@@ -55,10 +69,8 @@ class Limits(Part):
     def _ordered(self) -> Limits:
         for name in ("round_floor_s", "idle_round_s"):
             if getattr(self, name) > self.round_max_s:
-                raise ValueError(
-                    f"has {name} = {getattr(self, name):g} above round_max_s = {self.round_max_s:g}; "
-                    f"lower {name} or raise round_max_s"
-                )
+                said = f"is {getattr(self, name):g}, above round_max_s = {self.round_max_s:g}; lower it or raise that"
+                raise problem(name, said=said)
         return self
 
 
@@ -67,31 +79,32 @@ class Accuracy(Part):
 
     mapping: Annotated[SerializeAsAny[AccuracyMapping], BeforeValidator(AccuracyMapping.choose)]  # G
     model_decay_per_s: Decay  # rho
-    pretrained: Annotated[float, Field(ge=0, le=1)]  # accuracy of the model each device starts with
+    pretrained: Annotated[Real, Field(ge=0, le=1)]  # accuracy of the model each device starts with
+
+
+Penalty = Annotated[Real, Field(ge=-1e9, le=1e9)]
 
 
 class Rewards(Part):
     """The vector a round earns if it breaks a constraint: accuracy, -latency (s), -energy (J)."""
 
-    penalty: tuple[float, float, float] = (-0.1, -8.0, -50.0)
+    penalty: tuple[Penalty, Penalty, Penalty] = (-0.1, -8.0, -50.0)
 
 
 class Shield(Part):
     """The projection of actions onto what is feasible, from what the edge server knows."""
 
     enabled: bool = True
-    outage: Annotated[float, Field(gt=0, lt=0.5)] = (
-        1e-5  # chance that a channel or an arrival is worse than planned for
-    )
-    upload_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # part of the longest round kept for uploads
+    outage: Annotated[Real, Field(gt=0, lt=0.5)] = 1e-5  # chance that a channel or arrivals are worse than planned for
+    upload_share: Annotated[Real, Field(gt=0, lt=1)] = 0.5  # part of the longest round kept for uploads
 
 
 class Scenario(Part):
     """A fleet-scheduling problem, complete."""
 
-    name: str
+    name: Name
     description: str = ""
-    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # T, the length of an episode
+    rounds: Annotated[Whole, Field(ge=1, le=1_000_000)] = 100  # T, the length of an episode
     fleet: Fleet
     workload: Workload
     channel: Channel
@@ -102,4 +115,16 @@ class Scenario(Part):
     shield: Shield = Shield()
     observation: Literal["paper", "full"] = "full"
 
-    source: Annotated[str, Field(exclude=True)] = ""  # where it was read from, for messages
+    _source: str = PrivateAttr(default="")
+
+    @property
+    def source(self) -> str:
+        """The file or preset it was read from, for messages."""
+        return self._source
+
+    def __eq__(self, other: object) -> bool:
+        """Two scenarios are equal if they say the same, wherever they were read from."""
+        return isinstance(other, Scenario) and self.model_dump() == other.model_dump()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.rounds, self.fleet))

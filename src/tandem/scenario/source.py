@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os.path
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -12,10 +14,16 @@ import yaml
 from pydantic import ValidationError
 
 from tandem.errors import InputError
-from tandem.scenario.parts import did_you_mean
 from tandem.scenario.schema import Scenario
+from tandem.scenario.wording import did_you_mean, one_line, said_of, shown
+from tandem.scenario.yaml_reader import read_yaml
 
 _INDEX = re.compile(r"\[(\d+)\]")
+# Mappings that are one value, written in words: replaced as a whole, never merged.
+_WORDED = {"uniform", "many-to-one", "one-to-many", "samples_per_request"}
+_PLUGS = {"arrivals", "fading", "mapping"}  # where a bare word stands for {kind: word}
+
+Location = tuple[int | str, ...]
 
 
 def preset_names() -> list[str]:
@@ -30,11 +38,14 @@ def load_scenario(name_or_path: str | Path, overrides: Sequence[str] | Mapping[s
     ``overrides`` are ``"fleet.size=20"`` strings or a mapping of such paths to values. A file may begin with
     ``extends: paper`` (a preset or another file, relative to it) and then hold only what differs.
     """
-    fields, source = _read(str(name_or_path))
-    pairs = overrides.items() if isinstance(overrides, Mapping) else [_split_override(text) for text in overrides]
-    for path, value in pairs:
-        _override(fields, path, value)
-    return _validate(fields, source)
+    try:
+        fields, source = _read(str(name_or_path))
+        pairs = overrides.items() if isinstance(overrides, Mapping) else [_split(text, source) for text in overrides]
+        for path, value in pairs:
+            _override(fields, path, copy.deepcopy(value), source)
+        return _validate(_with_absolute_paths(fields, Path()), source)
+    except InputError as error:
+        raise InputError(one_line(str(error))) from None
 
 
 def dump_scenario(scenario: Scenario) -> str:
@@ -42,63 +53,80 @@ def dump_scenario(scenario: Scenario) -> str:
     return yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _read(name_or_path: str, seen: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
-    if name_or_path in preset_names():
-        text = resources.files("tandem.scenario").joinpath("presets", f"{name_or_path}.yaml").read_text("utf-8")
-        source, folder = f"preset {name_or_path}", Path()
+def _read(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
+    """The fields of a preset or file, on top of those it extends, and what to call it in messages."""
+    if name in preset_names():
+        source = f"preset {name}"
+        text = resources.files("tandem.scenario").joinpath("presets", f"{name}.yaml").read_text("utf-8")
     else:
-        path = Path(name_or_path)
+        path = folder / name
         source, folder = str(path), path.parent
         text = _read_text(path)
-    if source in seen:
-        raise InputError(
-            f"{source}: extends itself, by way of {' and '.join(seen)}; remove one of the 'extends' lines."
-        )
-    fields = _parse(text, source)
-    _resolve_paths(fields, folder)
+    identity = os.path.realpath(source)
+    if identity in seen:
+        raise InputError(f"{source}: extends itself in the end; remove one of these 'extends' lines.")
+    fields = _with_absolute_paths(_parse(text, source), folder)
     base = fields.pop("extends", None)
     if base is None:
         return fields, source
-    if base not in preset_names():
-        base = str(folder / str(base))
-    return _merge(_read(base, (*seen, source))[0], fields), source
+    if not isinstance(base, str):
+        raise InputError(f"{source}: extends is {shown(base)}; write the name of a preset or the path of a file.")
+    try:
+        return _merge(_read(base, folder, (*seen, identity))[0], fields), source
+    except InputError as error:
+        raise InputError(f"{source}: extends: {error}") from None
 
 
 def _read_text(path: Path) -> str:
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; name a scenario file in it, or a preset: {', '.join(preset_names())}.")
+    presets = ", ".join(preset_names())
     try:
         return path.read_text("utf-8")
     except FileNotFoundError:
-        hint = did_you_mean(str(path), preset_names())
+        hint = (
+            did_you_mean(path.name, preset_names()) if path.suffix == "" else f"mend the path or use one of {presets}"
+        )
         raise InputError(f"{path}: there is no such file and no preset of that name; {hint}.") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; name a scenario file in it, or a preset: {presets}.") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not text; a scenario is a YAML file in UTF-8.") from None
+        raise InputError(f"{path}: is not text; write a scenario as a YAML file in UTF-8.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions.") from None
+    except ValueError as error:  # a path no system allows
+        raise InputError(f"{path}: is not a path ({error}); name a scenario file, or a preset: {presets}.") from None
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:
     try:
-        fields = yaml.safe_load(text)
+        fields = read_yaml(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "it does not parse"
-        raise InputError(f"{source}{place}: is not valid YAML ({problem}); mend that line.") from None
+        raise InputError(f"{source}{_yaml_problem(error)}; mend that line.") from None
+    if fields is None or fields == {}:
+        raise InputError(f"{source}: is empty; start from 'extends: paper' or from 'tandem scenario show paper'.")
     if not isinstance(fields, dict):
-        raise InputError(
-            f"{source}: holds no fields; start from 'extends: paper' or from 'tandem scenario show paper'."
-        )
+        raise InputError(f"{source}: is {shown(fields)}, not fields; write 'field: value' lines, or 'extends: paper'.")
     return fields
 
 
-def _resolve_paths(fields: Any, folder: Path) -> None:
-    """Make the paths of trace files relative to the scenario file that names them."""
-    for part in fields.values() if isinstance(fields, dict) else fields if isinstance(fields, list) else ():
-        if isinstance(part, dict) and part.get("kind") == "trace" and isinstance(part.get("path"), str):
-            part["path"] = str(folder / part["path"])
-        _resolve_paths(part, folder)
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it does not parse"
+    return f"{place}: cannot be read as YAML ({problem})"
+
+
+def _with_absolute_paths(fields: Any, folder: Path) -> Any:
+    """A copy in which each ``path``, relative to the file that names it, will do wherever the scenario is kept."""
+    if isinstance(fields, list):
+        return [_with_absolute_paths(part, folder) for part in fields]
+    if not isinstance(fields, dict):
+        return fields
+    return {
+        key: str((folder / part).absolute())
+        if key == "path" and isinstance(part, str)
+        else _with_absolute_paths(part, folder)
+        for key, part in fields.items()
+    }
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -107,89 +135,86 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changed(old: Any, new: Any) -> Any:
-    if not isinstance(old, dict) or not isinstance(new, dict) or "uniform" in old or "uniform" in new:
+    if not isinstance(old, dict) or not isinstance(new, dict) or not _WORDED.isdisjoint({*old, *new}):
         return new
     same_kind = new.get("kind", old.get("kind")) == old.get("kind")
     return _merge(old, new) if same_kind else new
 
 
-def _split_override(text: str) -> tuple[str, Any]:
+def _split(text: str, source: str) -> tuple[str, Any]:
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise InputError(f"--set {text}: has no '='; write --set field.path=value, such as --set fleet.size=20.")
+        raise InputError(f"{source}: --set {text}: is not field=value; write one such as --set fleet.size=20.")
     try:
-        return path.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise InputError(f"--set {text}: the value is not valid YAML; quote it or mend its brackets.") from None
+        return path.strip(), read_yaml(value)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: --set {text}{_yaml_problem(error)}; quote it or mend its brackets.") from None
 
 
-def _override(fields: dict[str, Any], path: str, value: Any) -> None:
+def _override(fields: dict[str, Any], path: str, value: Any, source: str) -> None:
     """Set ``fleet.devices[0].count`` and the like; whether the name exists is for validation to say."""
-    steps = _INDEX.sub(r".\1", path).split(".")
+    where = f"{source}: --set {path}"
+    *steps, last = _INDEX.sub(r".\1", path).split(".")
     here: Any = fields
     for position, step in enumerate(steps):
-        last = position == len(steps) - 1
-        if isinstance(here, list):
-            if not step.isdigit() or int(step) >= len(here):
-                raise InputError(f"--set {path}: there is no entry {step}; the list has {len(here)}, counted from 0.")
-            key: Any = int(step)
-        elif isinstance(here, dict):
-            key = step
-        else:
-            before = ".".join(steps[:position])
-            raise InputError(f"--set {path}: {before} is a single value ({here!r}), it has no field {step!r}.")
-        if last:
-            old = here[key] if isinstance(here, list) else here.get(key)
-            here[key] = _changed(old, value)
-        elif isinstance(here, dict):
-            here = here.setdefault(key, {})
-        else:
-            here = here[key]
+        key = _key(here, step, where, ".".join(steps[:position]))
+        if isinstance(here, dict) and here.get(key) is None:
+            here[key] = {}
+        elif key in _PLUGS and isinstance(here[key], str):
+            here[key] = {"kind": here[key]}
+        here = here[key]
+    key = _key(here, last, where, ".".join(steps))
+    here[key] = _changed(here.get(key) if isinstance(here, dict) else here[key], value)
+
+
+def _key(here: Any, step: str, where: str, before: str) -> str | int:
+    if not step:
+        raise InputError(f"{where}: has an empty name between its dots; write it as in --set fleet.size=20.")
+    if isinstance(here, dict):
+        return step
+    if not isinstance(here, list):
+        raise InputError(f"{where}: {before} is {shown(here)} and has no field {step!r}; set {before} as a whole.")
+    if step not in map(str, range(len(here))):
+        raise InputError(f"{where}: {before} has no entry {step}; use one of 0 to {len(here) - 1}.")
+    return int(step)
 
 
 def _validate(fields: dict[str, Any], source: str) -> Scenario:
     try:
-        return Scenario.model_validate({**fields, "source": source})
+        scenario = Scenario.model_validate(fields)
     except ValidationError as error:
-        raise InputError(_sentence(error, source)) from None
+        raise InputError(_sentence(error, fields, source)) from None
+    scenario._source = source
+    return scenario
 
 
-def _sentence(error: ValidationError, source: str) -> str:
+def _sentence(error: ValidationError, fields: dict[str, Any], source: str) -> str:
     """One sentence for the first problem, in the user's words, and how many more there are."""
-    problems = error.errors()
-    first = problems[0]
-    place = _place(first["loc"])
-    match first["type"]:
-        case "missing":
-            in_group = re.match(r"fleet\.devices\[\d+\]", place)
-            where = "give it there, in fleet.defaults or by a profile" if in_group else "give it a value"
-            said = f"is missing; {where}"
-        case "extra_forbidden":
-            said = f"is not a field; {did_you_mean(str(first['loc'][-1]), _siblings(first['loc']))}"
-        case "value_error":
-            said = str(first["ctx"]["error"])
-        case _:
-            said = f"is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
+    problems: dict[str, str] = {}
+    for detail in error.errors(include_url=False):
+        location = _where_written(detail["loc"], fields)
+        said = said_of(detail)
+        if detail["type"] == "missing" and location[:2] == ("fleet", "devices"):
+            said = "is missing; give it there, in fleet.defaults or by a profile"
+        problems.setdefault(_place(location), said)
+    place, said = next(iter(problems.items()))
     more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
-    return f"{source}: {place or 'the scenario'} {said}{more}."
+    return f"{source}: {place} {said}{more}."
 
 
-def _place(location: tuple[int | str, ...]) -> str:
+def _where_written(location: Location, fields: dict[str, Any]) -> Location:
+    """A device's field may come from ``fleet.defaults``; that is the place to mend, then."""
+    match location:
+        case ("fleet", "devices", int(n), str(field), *rest):
+            fleet = fields["fleet"]
+            group = fleet["devices"][n] if "devices" in fleet else {}
+            if field not in group and field in (fleet.get("defaults") or {}):
+                return ("fleet", "defaults", field, *rest)
+    return location
+
+
+def _place(location: Location) -> str:
     text = ""
     for step in location:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
-
-
-def _siblings(location: tuple[int | str, ...]) -> list[str]:
-    """The field names that would have been right where an unknown one stands."""
-    model: Any = Scenario
-    for step in location[:-1]:
-        if isinstance(step, int):
-            continue
-        annotation = model.model_fields[step].annotation if step in getattr(model, "model_fields", {}) else None
-        inner = getattr(annotation, "__args__", ())
-        model = next((kind for kind in (annotation, *inner) if hasattr(kind, "model_fields")), None)
-        if model is None:
-            return []
-    return [name for name in model.model_fields if name != "source"]
+    return text or "the scenario"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.scenario.devices import Fleet
+from tandem.scenario.devices import UNNAMED, DeviceGroup, Fleet
 from tandem.scenario.quantities import Range
 from tandem.scenario.schema import Scenario
 
@@ -41,8 +42,8 @@ class DeviceTable:
 def device_table(scenario: Scenario) -> DeviceTable:
     """Draw the fleet. Each constant has a random stream of its own, read in the order of devices."""
     fleet = scenario.fleet
-    cycle = np.repeat(np.arange(len(fleet.devices)), [group.count for group in fleet.devices])
-    groups = np.resize(cycle, fleet.size)
+    ends = np.cumsum([group.count for group in fleet.devices])
+    groups = np.searchsorted(ends, np.arange(fleet.size) % ends[-1], side="right")
 
     def stream(field: str) -> np.random.Generator:
         # A stream depends on the seed and the field's name alone: the first n values are the same for every fleet
@@ -74,10 +75,17 @@ def device_table(scenario: Scenario) -> DeviceTable:
 
 def _names(fleet: Fleet, groups: NDArray[np.intp]) -> list[str]:
     """A device described on its own keeps its name; the others are numbered by their place in the fleet."""
+    given = Counter(group.name for group in fleet.devices)
+
+    def keeps_name(group: DeviceGroup) -> bool:
+        # 'cam-1' could also be the second device of a group 'cam'.
+        stem, _, number = group.name.rpartition("-")
+        numbered = number.isdecimal() and stem in given
+        return group.count == 1 and group.name != UNNAMED and given[group.name] == 1 and not numbered
+
+    alone = [keeps_name(group) for group in fleet.devices]
     first_cycle = sum(group.count for group in fleet.devices)
-    alone = [group.count == 1 and "name" in group.model_fields_set for group in fleet.devices]
-    kept = [alone[group] and n < first_cycle for n, group in enumerate(groups)]
     return [
-        fleet.devices[g].name if keep else f"{fleet.devices[g].name}-{n}"
-        for n, (g, keep) in enumerate(zip(groups, kept, strict=True))
+        fleet.devices[g].name if alone[g] and n < first_cycle else f"{fleet.devices[g].name}-{n}"
+        for n, g in enumerate(groups)
     ]

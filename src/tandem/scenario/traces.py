@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.errors import InputError
+from tandem.scenario.wording import one_line, shown
+
+_BEYOND = 1e12  # no time, rate or gain is that large
 
 
 @dataclass(frozen=True)
@@ -25,30 +28,22 @@ def read_trace(
     path: Path, *, devices: int, duration_s: float, repeat: bool, lowest: float, meaning: str, field: str, source: str
 ) -> Trace:
     """Read and check a trace that must last ``duration_s`` (unless it repeats) and cover every device."""
-    where = f"{source}: {field}: {path}"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except FileNotFoundError:
-        raise InputError(f"{where}: there is no such file; the path is relative to the scenario file.") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{where}: cannot be read as CSV ({error}); save it as UTF-8 text.") from None
-    if not rows or rows[0][0] != "time_s":
-        raise InputError(f"{where}: the first column is not 'time_s'; the header must be time_s,0,1,2,...")
-    columns = len(rows[0]) - 1
+    where = one_line(f"{source}: {field}: {path}")
+    header, rows, lines = _rows(path, where)
+    columns = len(header) - 1
     if columns < devices:
         raise InputError(
             f"{where}: has {columns} device columns for {devices} devices; add columns or lower fleet.size."
         )
-    table = _numbers(rows, columns, where)
+    table = _numbers(rows, lines, columns, where)
     times, values = table[:, 0], table[:, 1 : devices + 1]
     if np.any(values < lowest):
-        line, device = np.argwhere(values < lowest)[0]
+        row, device = np.argwhere(values < lowest)[0]
         raise InputError(
-            f"{where}: line {line + 2}, device {device}: {values[line, device]:g} is below {lowest:g}; "
-            f"the values are {meaning}."
+            f"{where}, line {lines[row]}: {values[row, device]:g} for device {device} is below {lowest:g}; "
+            f"write {meaning}."
         )
-    step_s = _step(times, where)
+    step_s = _step(times, lines, where)
     if not repeat and len(times) * step_s < duration_s:
         raise InputError(
             f"{where}: covers {len(times) * step_s:g} s, but an episode can last {duration_s:g} s; "
@@ -57,24 +52,61 @@ def read_trace(
     return Trace(step_s=step_s, values=values, repeat=repeat)
 
 
-def _numbers(rows: list[list[str]], columns: int, where: str) -> NDArray[np.float64]:
-    if len(rows) < 3:
-        raise InputError(f"{where}: holds {len(rows) - 1} rows of values; at least two are needed.")
-    for line, row in enumerate(rows[1:], start=2):
-        if len(row) != columns + 1:
-            raise InputError(f"{where}: line {line} has {len(row)} values for {columns + 1} columns; complete the row.")
+def _rows(path: Path, where: str) -> tuple[list[str], list[list[str]], list[int]]:
+    """The header, the rows below it, and the line each stands on."""
     try:
-        table = np.array(rows[1:], dtype=np.float64)
-    except ValueError as error:
-        raise InputError(f"{where}: holds something that is not a number ({error}); mend that cell.") from None
-    if not np.all(np.isfinite(table)):
-        line = int(np.argwhere(~np.isfinite(table))[0][0]) + 2
-        raise InputError(f"{where}: line {line} holds a value that is not finite; fill the gap.")
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
+            reader = csv.reader(file)
+            numbered = [(reader.line_num, row) for row in reader if row]
+    except FileNotFoundError:
+        raise InputError(f"{where}: there is no such file; write its path relative to the scenario file.") from None
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read ({error.strerror}); check the path and its permissions.") from None
+    except (ValueError, csv.Error) as error:
+        raise InputError(one_line(f"{where}: cannot be read as CSV ({error}); save it as UTF-8 text.")) from None
+    if not numbered or numbered[0][1][0].strip() != "time_s":
+        raise InputError(f"{where}: does not begin with the column 'time_s'; write the header time_s,0,1 and so on.")
+    if len(numbered) < 3:
+        raise InputError(f"{where}: holds {len(numbered) - 1} rows of values; record at least two.")
+    return numbered[0][1], [row for _, row in numbered[1:]], [line for line, _ in numbered[1:]]
+
+
+def _numbers(rows: list[list[str]], lines: list[int], columns: int, where: str) -> NDArray[np.float64]:
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != columns + 1:
+            raise InputError(
+                f"{where}, line {line}: has {len(row)} values for {columns + 1} columns; complete the row."
+            )
+    try:
+        table = np.array(rows, dtype=np.float64)
+    except ValueError:
+        line, cell = next((line, cell) for row, line in zip(rows, lines, strict=True) for cell in row if _odd(cell))
+        raise InputError(f"{where}, line {line}: {shown(cell)} is not a number; mend that cell.") from None
+    usable = np.abs(table) < _BEYOND  # false for NaN too
+    if not np.all(usable):
+        row, column = np.argwhere(~usable)[0]
+        raise InputError(
+            f"{where}, line {lines[row]}: {shown(rows[row][column])} is not a finite number below {_BEYOND:g}; "
+            "fill the gap."
+        )
     return table
 
 
-def _step(times: NDArray[np.float64], where: str) -> float:
+def _odd(cell: str) -> bool:
+    try:
+        np.float64(cell)
+    except ValueError:
+        return True
+    return False
+
+
+def _step(times: NDArray[np.float64], lines: list[int], where: str) -> float:
     steps = np.diff(times)
-    if steps[0] <= 0 or not np.allclose(steps, steps[0], rtol=1e-6):
-        raise InputError(f"{where}: time_s does not grow in equal steps; resample the trace to a fixed interval.")
+    rounding = 4 * float(np.spacing(np.abs(times).max()))  # of large times, such as seconds since 1970
+    unequal = (steps <= 0) | ~np.isclose(steps, steps[0], rtol=1e-6, atol=rounding)
+    if np.any(unequal):
+        line = lines[int(np.argmax(unequal)) + 1]
+        raise InputError(
+            f"{where}, line {line}: time_s does not grow in equal steps; resample the trace to a fixed interval."
+        )
     return float(steps[0])

@@ -1,0 +1,163 @@
+"""``tandem simulate``: a hand-written policy on a scenario, over seeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, working
+from tandem.errors import InputError
+from tandem.scenario import Scenario, dump_scenario, load_scenario
+from tandem.scenario.parts import did_you_mean
+
+if TYPE_CHECKING:
+    from tandem.policy import Rule
+    from tandem.runs.simulation import Simulation
+
+RESULT = "simulation.json"
+MOST_ROWS = 2_000_000  # a longer trace is written only if asked for
+
+POLICIES = "random, serve-until-full, round-robin, threshold or drift-plus-penalty"
+
+
+def simulate(
+    scenario: ScenarioArgument = "paper",
+    policy: Annotated[str, typer.Option(help=f"The rule that decides: {POLICIES}.")] = "threshold",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--policy-set", metavar="NAME=NUMBER", help="A setting of the rule, such as data_share=0.5."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=100_000, help="How many seeds to play an episode for.")] = 5,
+    first_seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of them.")] = 0,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in an episode, if not the scenario's.")] = None,
+    shield: Annotated[bool | None, typer.Option("--shield/--no-shield", help="Override the scenario's shield.")] = None,
+    overrides: SetOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; default: simulations/SCENARIO-POLICY.", show_default=False)
+    ] = None,
+    trace: Annotated[str, typer.Option(help="Format of the trace: csv, parquet or none.")] = "csv",
+    as_json: JsonOption = False,
+) -> None:
+    """Play a hand-written policy on a scenario and report what it achieves.
+
+    Prints the objectives, violations by constraint and dropped requests, and writes simulation.json, scenario.yaml, a
+    trace with a row for each seed, round and device, and a figure of the first seed's rounds.
+    """
+    changes = list(overrides or [])
+    changes += [] if rounds is None else [f"rounds={rounds}"]
+    changes += [] if shield is None else [f"shield.enabled={str(shield).lower()}"]
+    loaded = load_scenario(scenario, changes)
+
+    # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
+    from tandem.feel.system import build_system
+    from tandem.runs.files import results_folder
+    from tandem.runs.simulation import simulate as play
+    from tandem.runs.trace import check_format
+
+    rule = _rule(policy, settings or [])
+    if trace != "none":
+        check_format(trace)
+    system = build_system(loaded)
+    folder = results_folder(out or Path("simulations") / f"{loaded.name}-{policy}", RESULT)
+    chosen = range(first_seed, first_seed + seeds)
+    with working(
+        f"Simulating {policy} on {loaded.name}: {loaded.fleet.size} devices, {loaded.rounds} rounds, {seeds} seeds"
+    ):
+        result = play(system, rule, chosen)
+    rows = loaded.fleet.size * loaded.rounds * seeds
+    detailed = rows <= MOST_ROWS
+    document: dict[str, Any] = {
+        "scenario": loaded.name,
+        "policy": policy,
+        "settings": vars(rule),
+        "devices": loaded.fleet.size,
+        "rounds": loaded.rounds,
+        "shield": loaded.shield.enabled,
+        **result.summary(),
+        "folder": str(folder),
+    }
+    if detailed:
+        with working("Writing the trace and the figure"):
+            _write_details(folder, loaded, system, rule, policy, chosen, trace)
+    _write_text(folder / "scenario.yaml", dump_scenario(loaded))
+    _write_text(folder / RESULT, json.dumps(document, indent=2) + "\n")
+    if as_json:
+        print_json(document)
+        return
+    _print(result, document)
+    if not detailed:
+        typer.echo(f"The trace would have {rows:,} rows; use fewer devices, rounds or seeds for a trace and a figure.")
+
+
+def _rule(policy: str, settings: list[str]) -> Rule:
+    from tandem.policy import RULES
+
+    if policy not in RULES:
+        raise InputError(f"--policy {policy}: is not a policy; {did_you_mean(policy, RULES)}.")
+    rule = RULES[policy]()
+    known = vars(rule)
+    changes = {}
+    for text in settings:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise InputError(f"--policy-set {text}: {policy} has no setting {name!r}; {did_you_mean(name, known)}.")
+        try:
+            changes[name] = float(value)
+        except ValueError:
+            raise InputError(f"--policy-set {text}: {value!r} is not a number; write {name}={known[name]}.") from None
+    return RULES[policy](**{**known, **changes})
+
+
+def _write_details(
+    folder: Path, loaded: Scenario, system: Any, rule: Rule, policy: str, seeds: range, trace: str
+) -> None:
+    from tandem.runs.figure import write_figure
+    from tandem.runs.simulation import histories
+    from tandem.runs.trace import trace_table, write_trace
+    from tandem.scenario import device_table
+
+    names = device_table(loaded).names
+    if trace != "none":
+        played = histories(system, rule, seeds)
+        tables = (trace_table(s, names, *history) for s, history in zip(seeds, played, strict=True))
+        write_trace(folder / f"trace.{trace}", tables)
+    states, outcome = next(histories(system, rule, seeds[:1]))
+    title = f"{policy} on {loaded.name}, seed {seeds[0]}"
+    write_figure(folder / "figure.png", title, names, system, states, outcome)
+
+
+def _write_text(path: Path, text: str) -> None:
+    from tandem.runs.files import written_whole
+
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _print(result: Simulation, document: dict[str, Any]) -> None:
+    console = Console()
+    seeds = len(result.seeds)
+    console.print(
+        f"[bold]{document['policy']}[/bold] on [bold]{document['scenario']}[/bold]: {document['devices']} devices, "
+        f"{document['rounds']} rounds, {seeds} seed{'s' if seeds > 1 else ''}, "
+        f"shield {'on' if document['shield'] else 'off'}",
+        highlight=False,
+    )
+    table = Table("", "mean", "± 95 %", box=None, header_style="bold")
+    labels = {"accuracy": "accuracy", "latency_s": "latency (s)", "energy_j": "energy (J)"}
+    for name, label in labels.items():
+        width = document["objectives_half_width_95"][name]
+        table.add_row(label, f"{document['objectives'][name]:.4g}", "" if width is None else f"{width:.2g}")
+    rates = document["violation_rate"]
+    broken = ", ".join(f"{name} {rate:.2%}" for name, rate in rates.items() if name != "all" and rate > 0)
+    table.add_row("rounds in violation", f"{rates['all']:.2%}", broken)
+    table.add_row("requests dropped", f"{document['dropped_requests']:.4g}", f"of {document['arrived_requests']:.0f}")
+    table.add_row("samples discarded", f"{document['discarded_samples']:.4g}", "")
+    table.add_row("trainers a round", f"{document['trainers_per_round']:.2f}", "")
+    table.add_row("round length (s)", f"{document['round_s']:.2f}", "")
+    console.print(table)
+    console.print(f"Written to {document['folder']}/", highlight=False)

@@ -1,0 +1,1 @@
+"""What the project finds out about itself: calibration of the shipped scenario."""

@@ -1,0 +1,93 @@
+"""Playing a policy through whole episodes, many at once."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tandem.feel.env import reset, step
+from tandem.feel.state import Action, FleetState, RoundOutcome
+from tandem.feel.system import System
+from tandem.feel.types import Array, RandomKey
+
+
+class Policy(Protocol):
+    """Anything that decides: a rule, or a trained network. A pytree, so that it can be traced and stacked."""
+
+    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
+        """Decide for every device at the start of a round."""
+
+
+@eqx.filter_jit
+def episodes(system: System, policy: Policy, keys: Array) -> tuple[FleetState, RoundOutcome]:
+    """Play an episode for each key. Returns the states before each round and the outcomes, [episodes, rounds, ...]."""
+    return jax.vmap(lambda key: _episode(system, policy, key))(keys)
+
+
+@eqx.filter_jit
+def mean_outcome(system: System, policy: Policy, keys: Array) -> EpisodeMeans:
+    """Play an episode for each key and keep only its means, [episodes, ...]; needs no memory for rounds."""
+    return jax.vmap(lambda key: _episode_means(system, policy, key))(keys)
+
+
+class EpisodeMeans(eqx.Module):
+    """An episode in a few numbers."""
+
+    objectives: Array  # [3] accuracy, -latency (s), -energy (J), mean over rounds and devices
+    reward: Array  # [3] the same with penalties
+    violated: Array  # [8] share of rounds that broke each constraint
+    violated_any: Array  # share of rounds that broke any
+    dropped: Array  # requests dropped in the episode, all devices
+    arrived: Array  # requests arrived in the episode, all devices
+    discarded: Array  # samples discarded
+    trainers: Array  # devices training in a round
+    duration_s: Array  # length of a round
+
+
+def _summary(outcome: RoundOutcome) -> EpisodeMeans:
+    return EpisodeMeans(
+        objectives=outcome.objectives,
+        reward=outcome.reward,
+        violated=outcome.violations.by_constraint().astype(float),
+        violated_any=outcome.violations.any().astype(float),
+        dropped=jnp.sum(outcome.dropped),
+        arrived=jnp.sum(outcome.arrived),
+        discarded=jnp.sum(outcome.discarded),
+        trainers=jnp.sum(outcome.executed.train).astype(float),
+        duration_s=outcome.duration_s,
+    )
+
+
+def _play(system: System, policy: Policy, state: FleetState, policy_key: RandomKey) -> tuple[FleetState, RoundOutcome]:
+    action = policy(system, state, jax.random.fold_in(policy_key, state.round))
+    return step(system, state, action)
+
+
+def _episode(system: System, policy: Policy, key: RandomKey) -> tuple[FleetState, RoundOutcome]:
+    fleet_key, policy_key = jax.random.split(key)
+
+    def one_round(state: FleetState, _: None) -> tuple[FleetState, tuple[FleetState, RoundOutcome]]:
+        after, outcome = _play(system, policy, state, policy_key)
+        return after, (state, outcome)
+
+    _, history = jax.lax.scan(one_round, reset(system, fleet_key), None, length=system.rounds)
+    return history
+
+
+def _episode_means(system: System, policy: Policy, key: RandomKey) -> EpisodeMeans:
+    fleet_key, policy_key = jax.random.split(key)
+
+    def one_round(carry: tuple[FleetState, EpisodeMeans], _: None) -> tuple[tuple[FleetState, EpisodeMeans], None]:
+        state, totals = carry
+        after, outcome = _play(system, policy, state, policy_key)
+        return (after, jax.tree.map(jnp.add, totals, _summary(outcome))), None
+
+    zero = EpisodeMeans(jnp.zeros(3), jnp.zeros(3), jnp.zeros(8), *(jnp.zeros(()) for _ in range(6)))
+    (_, totals), _ = jax.lax.scan(one_round, (reset(system, fleet_key), zero), None, length=system.rounds)
+    per_round: EpisodeMeans = jax.tree.map(lambda total: total / system.rounds, totals)
+    counts = (totals.dropped, totals.arrived, totals.discarded)
+    means: EpisodeMeans = eqx.tree_at(lambda m: (m.dropped, m.arrived, m.discarded), per_round, counts)
+    return means

@@ -1,0 +1,99 @@
+"""A policy played on a scenario over seeds: what it achieved, and the rounds behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from tandem.feel.constraints import CONSTRAINTS
+from tandem.feel.objectives import OBJECTIVES
+from tandem.feel.state import FleetState, RoundOutcome
+from tandem.feel.system import System
+from tandem.runs.rollout import Policy, episodes, mean_outcome
+
+# Everything maximised inside, in the user's units outside: accuracy up, latency and energy down.
+IN_USERS_UNITS = np.array([1.0, -1.0, -1.0])
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The means of a policy's episodes, a row a seed."""
+
+    seeds: tuple[int, ...]
+    objectives: Values  # [seeds, 3] accuracy, latency (s), energy (J)
+    reward: Values  # [seeds, 3] as learners see it: maximised, penalties included
+    violation_rate: Values  # [seeds] share of rounds that broke any constraint
+    violation_rates: Values  # [seeds, 8] by constraint
+    arrived_requests: Values  # [seeds] over the episode, all devices
+    dropped_requests: Values
+    discarded_samples: Values
+    trainers: Values  # [seeds] mean devices training in a round
+    round_s: Values  # [seeds] mean length of a round
+
+    def summary(self) -> dict[str, Any]:
+        """One JSON document: means over seeds, and the objectives of each seed."""
+        rates = dict(zip(CONSTRAINTS, self.violation_rates.mean(axis=0).tolist(), strict=True))
+        return {
+            "seeds": list(self.seeds),
+            "objectives": dict(zip(OBJECTIVES, self.objectives.mean(axis=0).tolist(), strict=True)),
+            "objectives_half_width_95": dict(zip(OBJECTIVES, half_width(self.objectives), strict=True)),
+            "objectives_by_seed": [dict(zip(OBJECTIVES, row.tolist(), strict=True)) for row in self.objectives],
+            "reward": self.reward.mean(axis=0).tolist(),
+            "violation_rate": {"all": float(self.violation_rate.mean()), **rates},
+            "arrived_requests": float(self.arrived_requests.mean()),
+            "dropped_requests": float(self.dropped_requests.mean()),
+            "discarded_samples": float(self.discarded_samples.mean()),
+            "trainers_per_round": float(self.trainers.mean()),
+            "round_s": float(self.round_s.mean()),
+        }
+
+
+def half_width(by_seed: Values) -> list[float | None]:
+    """Half the width of the 95 % confidence interval of the mean over seeds (Student's t); None for a single seed."""
+    count = len(by_seed)
+    if count < 2:
+        return [None] * by_seed.shape[1]
+    quantile = float(scipy.stats.t.ppf(0.975, count - 1))
+    return [float(width) for width in quantile * by_seed.std(axis=0, ddof=1) / np.sqrt(count)]
+
+
+def simulate(system: System, policy: Policy, seeds: Sequence[int] = (0,)) -> Simulation:
+    """Play one episode for each seed. The result for a seed does not depend on the others."""
+    outcome = mean_outcome(system, policy, episode_keys(seeds))
+
+    def values(leaf: Any) -> Values:
+        return np.asarray(leaf, np.float64)
+
+    return Simulation(
+        seeds=tuple(seeds),
+        objectives=values(outcome.objectives) * IN_USERS_UNITS,
+        reward=values(outcome.reward),
+        violation_rate=values(outcome.violated_any),
+        violation_rates=values(outcome.violated),
+        arrived_requests=values(outcome.arrived),
+        dropped_requests=values(outcome.dropped),
+        discarded_samples=values(outcome.discarded),
+        trainers=values(outcome.trainers),
+        round_s=values(outcome.duration_s),
+    )
+
+
+def histories(system: System, policy: Policy, seeds: Sequence[int]) -> Iterator[tuple[FleetState, RoundOutcome]]:
+    """Every round of every seed, a seed at a time: states before each round and outcomes, [rounds, ...] in NumPy."""
+    for seed in seeds:
+        states, outcomes = episodes(system, policy, episode_keys([seed]))
+        plain = eqx.tree_at(lambda state: state.key, states, jax.random.key_data(states.key))
+        yield jax.device_get(jax.tree.map(lambda leaf: leaf[0], (plain, outcomes)))
+
+
+def episode_keys(seeds: Sequence[int]) -> Any:
+    """The random key of each seed's episode."""
+    return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
