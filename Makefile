@@ -12,6 +12,12 @@ demo: .venv/ready
 test: .venv/ready-dev
 	$(BIN)/python -m pytest
 
+# The tests that need PyTorch and MORL-Baselines, in a virtual environment of their own.
+test-extras:
+	test -d .venv-extras || $(PYTHON) -m venv .venv-extras
+	.venv-extras/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,morl]'
+	WANDB_MODE=disabled .venv-extras/bin/python -m pytest -n 0 -m extras tests/extras
+
 lint: .venv/ready-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -41,4 +47,4 @@ calibrate: .venv/ready
 	touch $@ .venv/ready
 
 clean:
-	rm -rf .venv .cache simulations
+	rm -rf .venv .venv-extras .cache simulations

@@ -25,7 +25,6 @@ import gymnasium
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-import tandem.feel.gym  # registers the environment
 from tandem.feel import build_system, reset, step
 from tandem.policy import RandomRule
 from tandem.scenario import load_scenario

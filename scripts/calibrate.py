@@ -27,8 +27,10 @@ from tandem.experiments.calibration import (
     best_server_accuracy,
     judge,
     judge_default,
+    violation_grid,
 )
 from tandem.feel import build_system
+from tandem.policy import RULES
 from tandem.scenario import load_scenario
 
 SEARCHED = {
@@ -83,6 +85,7 @@ def main() -> None:
         if not verdict.runs_clean:
             console.print(f"#{rank}: violations {max(verdict.violations.values()):.2%}: {changes}")
             continue
+        grids = {name: violation_grid("paper", rule(), changes) for name, rule in RULES.items()}
         result = {
             "command": "python scripts/calibrate.py",
             "tried": tried,
@@ -96,6 +99,10 @@ def main() -> None:
             "lowest": verdict.lowest.tolist(),
             "highest": verdict.highest.tolist(),
             "best_server_accuracy": verdict.best_server_accuracy,
+            "violation_rates": {
+                name: {f"N={n}, rate={rate:g}": share for (n, rate), share in grid.items()}
+                for name, grid in grids.items()
+            },
         }
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=2) + "\n")

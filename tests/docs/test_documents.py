@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+
+from tandem.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,3 +23,31 @@ def test_the_shown_code_runs(document: str, monkeypatch: pytest.MonkeyPatch, tmp
     exec(compile(python_blocks(document), document, "exec"), names)
     if "result" in names:
         assert names["result"].violation_rate.mean() == 0  # type: ignore[attr-defined]
+
+
+def preset_rows() -> list[tuple[str, str]]:
+    text = (ROOT / "docs/system-model.md").read_text(encoding="utf-8")
+    section = text.split("## Values of the `paper` preset")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([\w.\[\]]+)` \| (.+?) \| (?:paper|chosen|calibrated) \|", section, flags=re.MULTILINE)
+
+
+def test_the_table_of_values_is_the_preset() -> None:
+    preset = load_scenario("paper")
+    for field, value in preset_rows():
+        assert load_scenario("paper", [f"{field}={value}"]) == preset, f"{field} is not {value}"
+
+
+def test_every_field_of_the_preset_is_explained() -> None:
+    written = yaml.safe_load((ROOT / "src/tandem/scenario/presets/paper.yaml").read_text(encoding="utf-8"))
+    explained = [field for field, _ in preset_rows()]
+
+    def fields(part: object, path: str) -> list[str]:
+        if any(entry == path for entry in explained):
+            return []
+        if isinstance(part, dict):
+            return [f for key, inner in part.items() for f in fields(inner, f"{path}.{key}" if path else str(key))]
+        if isinstance(part, list) and part and isinstance(part[0], dict):
+            return [f for number, inner in enumerate(part) for f in fields(inner, f"{path}[{number}]")]
+        return [path]
+
+    assert set(fields(written, "")) <= {"name", "description"}

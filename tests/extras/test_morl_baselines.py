@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-import tandem.feel.gym
+from tandem.registration import ENV_ID
 
 pytestmark = pytest.mark.extras
 
@@ -17,7 +17,7 @@ def test_capql_trains_on_the_fleet(monkeypatch):
     import torch
     from morl_baselines.multi_policy.capql.capql import CAPQL
 
-    env = gymnasium.make(tandem.feel.gym.ENV_ID, overrides={"rounds": 25, "fleet.size": 5}, action_format="box")
+    env = gymnasium.make(ENV_ID, overrides={"rounds": 25, "fleet.size": 5}, action_format="box")
     agent = CAPQL(env, net_arch=[32, 32], batch_size=32, learning_starts=100, log=False, seed=0, device="cpu")
     untrained = [weights.detach().clone() for weights in agent.policy.parameters()]
 

@@ -75,7 +75,7 @@ class TestEachDimension:
         ids=lambda wrong: repr(wrong)[:12],
     )
     def test_says_what_to_write_instead_of(self, name, wrong):
-        with pytest.raises(ValueError, match="; (write|use) "):
+        with pytest.raises(ValueError, match=r"; (write|use) "):
             getattr(quantities, name).parse(wrong)
 
 

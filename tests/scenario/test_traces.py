@@ -1,4 +1,4 @@
-"""Recorded rates and gains: read, repeated, found beside the scenario that names them. What is refused: test_bad_input."""
+"""Recorded rates and gains: read, repeated, found beside the scenario that names them (refused: test_bad_input)."""
 
 from pathlib import Path
 

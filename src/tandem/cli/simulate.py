@@ -13,7 +13,7 @@ from rich.table import Table
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, working
 from tandem.errors import InputError
 from tandem.scenario import Scenario, dump_scenario, load_scenario
-from tandem.scenario.parts import did_you_mean
+from tandem.scenario.wording import did_you_mean
 
 if TYPE_CHECKING:
     from tandem.policy import Rule

@@ -26,7 +26,7 @@ from tandem.scenario.traces import read_trace
 GAIN_LIMITS = (1e-30, 1e30)  # what single precision can carry, far beyond any radio
 
 
-def uplink_rate(bandwidth_hz: Scalar, trainers: Count, power_w: PerDevice, gain: PerDevice) -> PerDevice:
+def uplink_rate(bandwidth_hz: Scalar, trainers: Count | Scalar, power_w: PerDevice, gain: PerDevice) -> PerDevice:
     """r = B / |M| * log2(1 + p h / sigma^2), in bit/s, the bandwidth shared equally by the round's trainers."""
     share_hz = bandwidth_hz / jnp.maximum(trainers, 1)
     return share_hz * jnp.log1p(power_w * gain) * (1 / math.log(2.0))
@@ -114,7 +114,7 @@ class TraceChannel(ChannelModel):
         return self.gains[row]
 
     def worst_gain(self, outage: float) -> Column:
-        return np.asarray(np.min(np.asarray(self.gains, np.float64), axis=0))
+        return np.asarray(np.quantile(np.asarray(self.gains, np.float64), outage, axis=0))
 
 
 def build_channel(scenario: Scenario, devices: DeviceTable) -> ChannelModel:

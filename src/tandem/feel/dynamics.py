@@ -89,7 +89,7 @@ def advance(
         round=state.round + 1,
         clock_s=state.clock_s + duration_s,
         queue=queue,
-        waited_s=next_waited(train, state.waited_s, state.queue, arrived - dropped, duration_s),
+        waited_s=next_waited(train, state.waited_s, queue, duration_s),
         data=data,
         data_age_s=next_data_age(trained, state.data_age_s, state.data, admitted, duration_s),
         model_age_s=next_model_age(trained, state.model_age_s, duration_s),

@@ -16,16 +16,13 @@ def next_queue(
     return held, wanted - held
 
 
-def next_waited(
-    train: DeviceFlags, waited_s: PerDevice, queue: PerDevice, admitted: PerDevice, duration_s: Scalar
-) -> PerDevice:
+def next_waited(train: DeviceFlags, waited_s: PerDevice, queue_after: PerDevice, duration_s: Scalar) -> PerDevice:
     """Request-seconds waited by those in the queue: Q L_wa, carried from round to round.
 
     Each request waits through every round from the one it arrives in, that one counted whole, until the round that
     serves it; so a round adds its length for every request in the queue at its end.
     """
-    staying = jnp.where(train, waited_s + queue * duration_s, 0.0)
-    return staying + admitted * duration_s
+    return jnp.where(train, waited_s, 0.0) + queue_after * duration_s
 
 
 def waiting_time(waited_s: PerDevice, queue: PerDevice) -> PerDevice:

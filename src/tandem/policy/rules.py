@@ -118,17 +118,22 @@ class DriftPlusPenalty(Rule):
 
         inference_s = inference_latency(devices.inference_cycles_per_request, state.queue, server_hz)
         compute_s = compute_latency(system.iterations, devices.training_cycles_per_sample, state.data, trainer_hz)
-        rate = uplink_rate(system.bandwidth_hz, jnp.ones((), int), power_w, state.last_gain)
+        company = jnp.clip(jnp.min(system.envelope.most_trainers), 1, system.size)
+        rate = uplink_rate(system.bandwidth_hz, company, power_w, state.last_gain)
         upload_s = upload_latency(system.update_bits, rate)
+        # What it makes the round longer than the slot, the whole fleet waits; the trainers share the blame.
+        delay_s = jnp.maximum(compute_s + upload_s - system.round_floor_s, 0.0) * system.size / company
         switching_j = devices.switch_energy_j * jnp.where(state.last_action.train, -1.0, 1.0)
         training_j = computing_energy(devices.capacitance, trainer_hz, compute_s) + power_w * upload_s + switching_j
         serving_j = computing_energy(devices.capacitance, server_hz, inference_s)
 
         current = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
         regained = self.horizon * (1 - current)
-        latency_s = waiting_time(state.waited_s, state.queue) + inference_s
-        serving_value = self.accuracy * current - second * latency_s - joule * serving_j
-        training_value = self.accuracy * regained - second * (compute_s + upload_s) - joule * training_j
+        # Training instead spares this round's latency, but the requests are only put off: in the mean of the next
+        # batch, joined by as many new ones, half of what they have waited shows after all.
+        saved_s = (waiting_time(state.waited_s, state.queue) + inference_s) / 2
+        serving_value = self.accuracy * current - second * saved_s - joule * serving_j
+        training_value = self.accuracy * regained - second * delay_s - joule * training_j
 
         queue_fill = state.queue / system.envelope.queue_limit
         data_fill = state.data / system.data_limit

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from tandem.scenario.parts import Name, Part
 from tandem.scenario.quantities import (
@@ -25,6 +25,9 @@ from tandem.scenario.quantities import (
 from tandem.scenario.wording import did_you_mean, problem, shown
 
 UNNAMED = "device"
+
+DeviceCount = Annotated[Whole, Field(ge=1, le=10_000_000)]
+_COUNTS = TypeAdapter(list[DeviceCount])
 
 
 class Conversion(Part):
@@ -52,7 +55,7 @@ class DeviceGroup(Part):
     """``count`` devices of one kind. A field given as {uniform: [low, high]} is drawn for each device."""
 
     name: Name = UNNAMED
-    count: Annotated[Whole, Field(ge=1, le=10_000_000)] = 1
+    count: DeviceCount = 1
     profile: str | None = None
     training_cycles_per_sample: CyclesRange  # chi_tr
     inference_cycles_per_request: CyclesRange  # chi_in
@@ -89,9 +92,9 @@ class Fleet(Part):
     Device n is the same device in a fleet of any size: its group depends on n alone, and its draws on ``seed`` and n.
     """
 
-    size: Annotated[Whole, Field(ge=1, le=10_000_000)]
+    size: DeviceCount
     seed: Annotated[Whole, Field(ge=0, lt=2**63)] = 0
-    devices: Annotated[tuple[DeviceGroup, ...], Field(min_length=1)]
+    devices: tuple[DeviceGroup, ...]
 
     @model_validator(mode="before")
     @classmethod
@@ -105,19 +108,24 @@ class Fleet(Part):
             raise problem("defaults", said=f"is {shown(defaults)}; write below it the fields that devices share")
         DeviceGroup.check_keys(defaults, "defaults")
         groups = fleet.get("devices", [{}])
-        if not isinstance(groups, list | tuple) or not all(isinstance(group, dict) for group in groups):
-            said = f"is {shown(groups)}; write a list of device groups, such as '- {{count: 8, profile: jetson-tx2}}'"
-            raise problem("devices", said=said)
+        if not isinstance(groups, list | tuple) or not groups:
+            raise problem(
+                "devices", said=f"is {shown(groups)}; write a list of device groups, each as '- {{count: 8}}'"
+            )
         fleet["devices"] = [cls._filled(group, n, defaults) for n, group in enumerate(groups)]
         if "size" not in fleet:
-            counts = [group.get("count", 1) for group in fleet["devices"]]
-            # A count that is no number is refused as a count; the size must not be in the way of that.
-            fleet["size"] = sum(counts) if counts and all(type(n) is int and n > 0 for n in counts) else 1
+            try:
+                counts = _COUNTS.validate_python([group.get("count", 1) for group in fleet["devices"]])
+            except ValidationError:  # will be refused as a count, which is how the user put it
+                counts = [1]
+            fleet["size"] = sum(counts)
         return fleet
 
     @staticmethod
-    def _filled(group: dict[str, Any], n: int, defaults: dict[str, Any]) -> dict[str, Any]:
+    def _filled(group: Any, n: int, defaults: dict[str, Any]) -> dict[str, Any]:
         """What the group says goes before its profile, that before ``defaults``, and that before their profile."""
+        if not isinstance(group, dict):
+            raise problem("devices", n, said=f"is {shown(group)}; write the fields of a device group, or {{}} for none")
         shared = {} if "profile" in group else _profile(defaults, "defaults")
         return {**shared, **defaults, **_profile(group, "devices", n), **group}
 
@@ -127,6 +135,6 @@ def _profile(fields: dict[str, Any], *location: str | int) -> dict[str, Any]:
     if name is None:
         return {}
     if not isinstance(name, str) or name not in known:
-        said = f"is {shown(name)}, which is not known; {did_you_mean(str(name), known)}"
+        said = f"is {shown(name)}, which is not known; {did_you_mean(name, known)}"
         raise problem(*location, "profile", said=said)
     return known[name]

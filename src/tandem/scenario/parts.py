@@ -26,12 +26,14 @@ class Part(BaseModel):
     @classmethod
     def check_keys(cls, fields: dict[Any, Any], *location: str | int) -> None:
         """Refuse a key that is not a field, and say which was meant; ``location`` is where ``fields`` stand."""
+        known = [name for name in cls.model_fields if name != "kind"]
+        of_kind = f" of the kind {fields.get('kind')!r}" if "kind" in cls.model_fields else ""
         for key in fields:
+            fix = did_you_mean(key, known) if known else "remove it, or write the kind alone"
             if not isinstance(key, str):
-                said = f"has the key {shown(key)}, which is not a name; use one of {', '.join(cls.model_fields)}"
-                raise problem(*location, said=said)
+                raise problem(*location, said=f"has the key {shown(key)}, which is not a name; {fix}")
             if key not in cls.model_fields:
-                raise problem(*location, key, said=f"is not a field; {did_you_mean(key, cls.model_fields)}")
+                raise problem(*location, key, said=f"is not a field{of_kind}; {fix}")
 
 
 class Plug(Part):
@@ -58,14 +60,5 @@ class Plug(Part):
             raise ValueError(f"is {shown(value)}; write {{kind: ...}} with one of {', '.join(cls.choices)}")
         kind = fields["kind"]
         if not isinstance(kind, str) or kind not in cls.choices:
-            raise ValueError(f"has the kind {shown(kind)}, which is not known; {did_you_mean(str(kind), cls.choices)}")
+            raise ValueError(f"has the kind {shown(kind)}, which is not known; {did_you_mean(kind, cls.choices)}")
         return cls.choices[kind].model_validate(fields)
-
-    @classmethod
-    def check_keys(cls, fields: dict[Any, Any], *location: str | int) -> None:
-        """Refuse a key that this kind does not have, and say which it has."""
-        own = [name for name in cls.model_fields if name != "kind"]
-        for key in fields:
-            if key not in cls.model_fields:
-                fix = did_you_mean(str(key), own) if own else "remove it, that kind has none"
-                raise problem(*location, str(key), said=f"is not a field of the kind {fields.get('kind')!r}; {fix}")

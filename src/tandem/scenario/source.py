@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os.path
 import re
 from collections.abc import Mapping, Sequence
@@ -56,16 +57,15 @@ def dump_scenario(scenario: Scenario) -> str:
 def _read(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
     """The fields of a preset or file, on top of those it extends, and what to call it in messages."""
     if name in preset_names():
-        source = f"preset {name}"
-        text = resources.files("tandem.scenario").joinpath("presets", f"{name}.yaml").read_text("utf-8")
+        source, written = f"preset {name}", _preset(name)
     else:
         path = folder / name
         source, folder = str(path), path.parent
-        text = _read_text(path)
+        written = _parse(_read_text(path), source)
     identity = os.path.realpath(source)
     if identity in seen:
         raise InputError(f"{source}: extends itself in the end; remove one of these 'extends' lines.")
-    fields = _with_absolute_paths(_parse(text, source), folder)
+    fields = _with_absolute_paths(written, folder)
     base = fields.pop("extends", None)
     if base is None:
         return fields, source
@@ -75,6 +75,12 @@ def _read(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> tuple
         return _merge(_read(base, folder, (*seen, identity))[0], fields), source
     except InputError as error:
         raise InputError(f"{source}: extends: {error}") from None
+
+
+@functools.cache
+def _preset(name: str) -> dict[str, Any]:
+    text = resources.files("tandem.scenario").joinpath("presets", f"{name}.yaml").read_text("utf-8")
+    return _parse(text, f"preset {name}")
 
 
 def _read_text(path: Path) -> str:
@@ -164,6 +170,8 @@ def _override(fields: dict[str, Any], path: str, value: Any, source: str) -> Non
             here[key] = {"kind": here[key]}
         here = here[key]
     key = _key(here, last, where, ".".join(steps))
+    if key == "kind" and isinstance(here, dict) and here.get("kind") != value:
+        here.clear()  # the fields of another kind mean nothing to this one
     here[key] = _changed(here.get(key) if isinstance(here, dict) else here[key], value)
 
 

@@ -51,10 +51,10 @@ def shown(value: Any) -> str:
         return "a number of too many digits"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """'write X' if one of the known words is close, else the list of them."""
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
+    close = difflib.get_close_matches(word, known, n=1) if isinstance(word, str) else []
     return f"write {close[0]!r}" if close else f"use one of {', '.join(known)}"
 
 
@@ -79,6 +79,7 @@ def said_of(error: ErrorDetails) -> str:
         case "missing":
             return "is missing; give it a value"
         case kind if kind in _FIXES:
-            return f"is {shown(error['input'])}; {_FIXES[kind].format(**error.get('ctx', {}))}"
+            bounds = {name: f"{v:g}" if isinstance(v, float) else v for name, v in error.get("ctx", {}).items()}
+            return f"is {shown(error['input'])}; {_FIXES[kind].format(**bounds)}"
         case _:
             return f"is {shown(error['input'])}; {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -184,7 +184,7 @@ def _observation(system: System, state: FleetState) -> Float[Array, " all"]:
 
 def to_host(told: Any) -> Any:
     """Arrays as NumPy's, in one transfer, and as copies: wrappers write into the rewards they are given."""
-    return jax.device_get(told)
+    return jax.tree.map(np.array, jax.device_get(told))
 
 
 def picture(system: System, state: FleetState) -> str:

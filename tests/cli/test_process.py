@@ -1,0 +1,63 @@
+"""The command line as a real process: streams, exit codes, and an interruption in the middle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMMAND = [sys.executable, "-m", "tandem"]
+
+
+def test_json_alone_on_stdout(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "simulate", "paper", "--policy", "threshold", "--seeds", "3", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["policy"] == "threshold"
+    assert "Simulating" in done.stderr  # progress, where it does not disturb
+
+
+def test_a_mistake_is_no_stack_trace(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "simulate", "nowhere.yaml"], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("tandem: nowhere.yaml: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_interrupted_leaves_no_half_written_file(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "simulate", "--seeds", "200", "--out", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    while "Writing" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert left <= {"trace.csv", "figure.png"}  # whole, if there at all: they are moved into place
+
+
+def test_help_needs_no_jax() -> None:
+    probe = "import sys; sys.argv = ['tandem', '--help']\nfrom tandem.cli.main import app\n"
+    probe += "try: app()\nexcept SystemExit: pass\nassert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "simulate" in done.stdout

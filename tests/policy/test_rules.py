@@ -1,0 +1,82 @@
+"""Hand-written policies decide within bounds, break nothing under the shield, and do what their names say."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tandem.feel import FleetState, System, reset
+from tandem.policy import RULES, DriftPlusPenalty, RandomRule, RoundRobin, ServeUntilFull, Threshold
+from tandem.runs import simulate
+
+KEY = jax.random.key(5)
+
+
+@pytest.fixture(scope="module")
+def state(paper_system: System) -> FleetState:
+    return reset(paper_system, jax.random.key(0))
+
+
+def with_data(state: FleetState, data: np.ndarray) -> FleetState:
+    return eqx.tree_at(lambda s: s.data, state, jnp.asarray(data, float))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_choices_lie_in_the_unit_interval(name: str, paper_system: System, state: FleetState) -> None:
+    action = RULES[name]()(paper_system, state, KEY)
+    for choice in (action.power, action.frequency):
+        assert choice.shape == (10,)
+        assert np.all((np.asarray(choice) >= 0) & (np.asarray(choice) <= 1))
+    assert action.train.dtype == bool
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_nothing_is_violated_or_dropped_under_the_shield(name: str, paper_system: System) -> None:
+    result = simulate(paper_system, RULES[name](), range(8))
+    assert result.violation_rate.max() == 0
+    assert result.dropped_requests.max() == 0
+    assert result.trainers.min() > 0.2  # and yet they train
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_is_described(name: str) -> None:
+    assert len(RULES[name].summary) > 20
+
+
+def test_serve_until_full_trains_exactly_the_full(paper_system: System, state: FleetState) -> None:
+    share = np.array([0.0, 0.5, 0.9, 1.0, 1.0, 0.2, 1.0, 0.99, 0.0, 1.0])
+    action = ServeUntilFull()(paper_system, with_data(state, share * np.asarray(paper_system.data_limit)), KEY)
+    assert np.array_equal(action.train, share == 1.0)
+
+
+def test_threshold_trains_at_its_share(paper_system: System, state: FleetState) -> None:
+    share = np.linspace(0, 1, 10)
+    filled = with_data(state, share * np.asarray(paper_system.data_limit))
+    assert np.array_equal(Threshold(data_share=0.5)(paper_system, filled, KEY).train, share >= 0.5)
+
+
+def test_round_robin_gives_every_device_its_turn(paper_system: System, state: FleetState) -> None:
+    turns = np.zeros(10, int)
+    for number in range(10):
+        now = eqx.tree_at(lambda s: s.round, state, jnp.asarray(number))
+        train = np.asarray(RoundRobin(trainers=3)(paper_system, now, KEY).train)
+        assert train.sum() == 3
+        turns += train
+    assert np.all(turns == 3)
+
+
+def test_random_trains_with_its_chance(paper_system: System, state: FleetState) -> None:
+    keys = jax.random.split(KEY, 2000)
+    train = jax.vmap(lambda key: RandomRule(train_chance=0.2)(paper_system, state, key).train)(keys)
+    assert 0.18 < float(np.mean(np.asarray(train))) < 0.22
+
+
+def test_drift_plus_penalty_answers_to_its_weights(paper_system: System) -> None:
+    def objectives(**weights: float) -> np.ndarray:
+        return simulate(paper_system, DriftPlusPenalty(**weights), range(8)).objectives.mean(axis=0)
+
+    indifferent = objectives()
+    assert objectives(energy=10.0)[2] < 0.8 * indifferent[2]
+    assert objectives(latency=10.0)[1] < indifferent[1]
+    assert objectives(accuracy=10.0)[0] >= objectives(accuracy=0.1)[0]
