@@ -1,11 +1,28 @@
 """Tandem: scheduling training and inference on fleets of edge devices."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tandem.errors import InputError
 from tandem.registration import register
 from tandem.scenario import Scenario, load_scenario
 
+if TYPE_CHECKING:
+    from tandem.feel import build_system
+    from tandem.policy import RULES
+    from tandem.runs import simulate
+
 __version__ = "0.1.0"
+
+__all__ = ["RULES", "InputError", "Scenario", "__version__", "build_system", "load_scenario", "simulate"]
+
+# What needs JAX is imported when first asked for: 'tandem --help' should not wait a second for it.
+_LATER = {"RULES": "tandem.policy", "build_system": "tandem.feel", "simulate": "tandem.runs"}
 
 register()
 
-__all__ = ["InputError", "Scenario", "__version__", "load_scenario"]
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'tandem' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -16,7 +16,7 @@ def python_blocks(document: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
 
 
-@pytest.mark.parametrize("document", ["docs/extending.md", "README.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/environments.md", "docs/extending.md"])
 def test_the_shown_code_runs(document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "shown"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from tandem.feel.reduce import rounded
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 
 FRESH_AGE_S = 1.0  # the age the paper gives a new sample, and an emptied buffer
@@ -14,7 +15,8 @@ def next_data_age(
 ) -> PerDevice:
     """Age of data: ((Delta + L) D + F(Q)) / D' if serving, 1 after training (and for an empty buffer)."""
     total = data + admitted
-    mixed = ((data_age_s + duration_s) * data + FRESH_AGE_S * admitted) / jnp.where(total > 0, total, 1.0)
+    age_of_all = rounded((data_age_s + duration_s) * data) + FRESH_AGE_S * admitted
+    mixed = age_of_all / jnp.where(total > 0, total, 1.0)
     return jnp.where(trained | (total <= 0), FRESH_AGE_S, mixed)
 
 

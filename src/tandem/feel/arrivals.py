@@ -13,6 +13,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
+from tandem.feel.reduce import rounded
 from tandem.feel.types import Array, PerDevice, RandomKey, Scalar
 from tandem.scenario.kinds import Arrivals, ConstantArrivals, PoissonArrivals, TraceArrivals
 from tandem.scenario.schema import Scenario
@@ -42,7 +43,7 @@ class ConstantProcess(ArrivalProcess):
     rate_per_s: PerDevice
 
     def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
-        return self.rate_per_s * duration_s
+        return rounded(self.rate_per_s * duration_s)
 
     def most(self, duration_s: float, outage: float) -> Column:
         return self.mean_rate() * duration_s
@@ -82,7 +83,8 @@ class TraceProcess(ArrivalProcess):
         periods, within = jnp.divmod(position, steps)
         step = jnp.minimum(within.astype(jnp.int32), steps - 1)
         before, after = self.cumulative[step], self.cumulative[step + 1]
-        return periods * self.cumulative[-1] + before + (within - step) * (after - before)
+        whole, part = rounded(periods * self.cumulative[-1]), rounded((within - step) * (after - before))
+        return whole + before + part
 
     def most(self, duration_s: float, outage: float) -> Column:
         return np.asarray(np.max(self._rates(), axis=0) * duration_s)

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
+from tandem.feel.reduce import rounded
 from tandem.feel.types import Array, Count, PerDevice, RandomKey, Scalar
 from tandem.scenario.kinds import Fading, RayleighFading, RicianFading, StaticFading, TraceFading
 from tandem.scenario.schema import Channel, Scenario
@@ -92,10 +93,11 @@ class RicianChannel(ChannelModel):
     def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
         # |direct + scattered e^{i phase}|^2, where the scattered power is exponential and the phase uniform.
         power_key, phase_key = jax.random.split(key)
-        scattered = jax.random.exponential(power_key, self.mean.shape, self.mean.dtype) / (self.k + 1)
-        phase = jax.random.uniform(phase_key, self.mean.shape, self.mean.dtype, maxval=2 * np.pi)
+        scattered = rounded(jax.random.exponential(power_key, self.mean.shape, self.mean.dtype) / (self.k + 1))
+        phase = rounded(2 * np.pi * jax.random.uniform(phase_key, self.mean.shape, self.mean.dtype))
         direct = self.k / (self.k + 1)
-        return self.mean * (direct + scattered + 2 * jnp.sqrt(direct * scattered) * jnp.cos(phase))
+        beating = rounded(2 * jnp.sqrt(direct * scattered) * jnp.cos(phase))
+        return self.mean * (direct + scattered + beating)
 
     def worst_gain(self, outage: float) -> Column:
         k = float(self.k)

@@ -12,8 +12,9 @@ OBJECTIVES = ("accuracy", "latency_s", "energy_j")
 
 def round_objectives(train: DeviceFlags, accuracy: PerDevice, latency_s: PerDevice, energy_j: PerDevice) -> Objectives:
     """(r1, r2, r3): means over devices of (1-alpha) Acc, -(1-alpha) L_tot and -E; over all rounds, (o1, -o2, -o3)."""
-    serving = jnp.where(train, 0.0, 1.0)
-    return jnp.stack([fleet_mean(serving * accuracy), -fleet_mean(serving * latency_s), -fleet_mean(energy_j)])
+    served_accuracy = fleet_mean(jnp.where(train, 0.0, accuracy))
+    served_latency_s = fleet_mean(jnp.where(train, 0.0, latency_s))
+    return jnp.stack([served_accuracy, -served_latency_s, -fleet_mean(energy_j)])
 
 
 def reward(objectives: Objectives, violated: Flag, penalty: Objectives) -> Objectives:

@@ -1,14 +1,21 @@
-"""Sums over a fleet whose rounding does not depend on how the program is batched.
+"""Arithmetic that rounds the same however the program is batched: one fleet steps to the same bits among thousands.
 
-A compiler may add up an array in any order, and picks another order for another batch size. A fixed tree of additions
-leaves it no choice, so one fleet steps to the same bits alone and among thousands.
+A compiler has two freedoms that depend on the batch size. It may add up an array in any order: a fixed tree of
+additions leaves it no choice. And it may compute a * b + c with one rounding or with two, as the operations happen to
+fall together: a product that will be added to something is ``rounded`` first.
 """
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
-from tandem.feel.types import DeviceFlags, PerDevice, Scalar
+from tandem.feel.types import Array, DeviceFlags, PerDevice, Scalar
+
+
+def rounded(product: Array) -> Array:
+    """The product as it is, but for a compiler that would fuse it with a following addition."""
+    return jnp.minimum(product, np.finfo(product.dtype).max)
 
 
 def fleet_sum(values: PerDevice) -> Scalar:

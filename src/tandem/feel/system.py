@@ -12,6 +12,7 @@ from tandem.feel.accuracy import Mapping, build_mapping
 from tandem.feel.arrivals import ArrivalProcess, build_arrivals
 from tandem.feel.channel import ChannelModel, build_channel
 from tandem.feel.envelope import Envelope, build_envelope
+from tandem.feel.reduce import rounded
 from tandem.feel.servable import check_servable
 from tandem.feel.types import Objectives, PerDevice, Scalar
 from tandem.scenario.schema import Scenario
@@ -33,11 +34,11 @@ class Devices(eqx.Module):
 
     def frequency_hz(self, normalised: PerDevice) -> PerDevice:
         """The clock a choice in [0, 1] stands for."""
-        return self.frequency_min_hz + normalised * (self.frequency_max_hz - self.frequency_min_hz)
+        return self.frequency_min_hz + rounded(normalised * (self.frequency_max_hz - self.frequency_min_hz))
 
     def power_w(self, normalised: PerDevice) -> PerDevice:
         """The transmission power a choice in [0, 1] stands for."""
-        return self.power_min_w + normalised * (self.power_max_w - self.power_min_w)
+        return self.power_min_w + rounded(normalised * (self.power_max_w - self.power_min_w))
 
 
 class System(eqx.Module):
