@@ -135,29 +135,38 @@ def uniform(low: float, high: float) -> st.SearchStrategy[dict[str, list[float]]
 
 @st.composite
 def shielded_scenarios(draw: Callable[..., Any]) -> dict[str, Any]:
-    """Fleets of every temper, near what can be served and far from it; slots from none to longer than an idle round."""
+    """Fleets of every temper; slots from none to longer than an idle round.
+
+    Queues and clocks are drawn by how tight they are: by how much they exceed the least that can be served.
+    """
     conversion = st.sampled_from(["one-to-one", {"many-to-one": 3}, {"one-to-many": 4}])
+    tightness = st.sampled_from([1.02, 1.1, 1.5, 5.0])
+    rate, clock_hz = draw(st.floats(0.05, 10.0)), draw(st.floats(1.5e9, 4e9))
+    round_max_s, idle_s = draw(st.floats(3.0, 10.0)), draw(st.floats(0.2, 3.0))
+    floor_s = draw(st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0, 3.0]))
+    queued = 1.1 * rate * (max(idle_s, floor_s) + round_max_s)  # what may wait after an idle and a training round
+    most_cycles = min(clock_hz * (floor_s or idle_s) / queued / draw(tightness), 1e12)
     return {
         "fleet.size": RANDOM_SIZE,
         "fleet.seed": draw(st.integers(0, 2**32 - 1)),
         "fleet.devices": [{"conversion": draw(conversion)} for _ in range(3)],
         "fleet.defaults.training_cycles_per_sample": draw(uniform(1e6, 200e6)),
-        "fleet.defaults.inference_cycles_per_request": draw(uniform(1e6, 100e6)),
+        "fleet.defaults.inference_cycles_per_request": {"uniform": [0.3 * most_cycles, most_cycles]},
         "fleet.defaults.frequency_min_hz": draw(uniform(0.1e9, 1.5e9)),
-        "fleet.defaults.frequency_max_hz": draw(uniform(1.5e9, 4e9)),
+        "fleet.defaults.frequency_max_hz": clock_hz,
         "fleet.defaults.power_min_w": draw(uniform(0.001, 0.2)),
         "fleet.defaults.power_max_w": draw(uniform(0.2, 2.0)),
-        "fleet.defaults.rate_factor": draw(uniform(0.5, 2.0)),
+        "fleet.defaults.rate_factor": {"uniform": [0.5, 1.0]},
         "fleet.defaults.distance_m": draw(uniform(200.0, 1000.0)),
-        "workload.request_rate_per_s": draw(st.floats(0.05, 5.0)),
+        "workload.request_rate_per_s": rate,
         "channel.bandwidth_hz": draw(st.floats(0.5e6, 10e6)),
         "channel.fading": {"kind": "rician", "k_db": draw(st.floats(6, 15))},
         "training.iterations": draw(st.integers(1, 5)),
         "training.update_bits": draw(st.floats(1e5, 2e6)),
-        "limits.round_max_s": draw(st.floats(3.0, 10.0)),
-        "limits.round_floor_s": draw(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])),
-        "limits.idle_round_s": draw(st.floats(0.2, 3.0)),
-        "limits.queue_max": draw(st.floats(10, 400)),
+        "limits.round_max_s": round_max_s,
+        "limits.round_floor_s": floor_s,
+        "limits.idle_round_s": idle_s,
+        "limits.queue_max": max(queued * draw(tightness), 1e-3),
         "limits.data_max": draw(st.floats(2, 400)),
         "shield.upload_share": draw(st.floats(0.2, 0.8)),
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from pathlib import Path
 
 import typer
 
@@ -34,8 +37,18 @@ def common(
     """Schedule training and inference on fleets of edge devices."""
 
 
+def _keep_compiled_programs() -> None:
+    """Let JAX keep what it compiles in the user's cache, so that the second run starts at once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem" / "jax"
+    with contextlib.suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+
 def main() -> None:
     """Run the command line."""
+    _keep_compiled_programs()
     try:
         app()
     except InputError as error:

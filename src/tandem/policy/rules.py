@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from tandem.feel.accuracy import device_accuracy
 from tandem.feel.channel import uplink_rate
 from tandem.feel.costs import compute_latency, computing_energy, inference_latency, upload_latency
+from tandem.feel.draws import packed_uniforms
 from tandem.feel.queues import waiting_time
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
@@ -41,13 +42,8 @@ class RandomRule(Rule):
     train_chance: Setting = 0.5
 
     def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
-        mode_key, power_key, frequency_key = jax.random.split(key, 3)
-        shape, dtype = state.queue.shape, state.queue.dtype
-        return Action(
-            train=jax.random.uniform(mode_key, shape, dtype) < self.train_chance,
-            power=jax.random.uniform(power_key, shape, dtype),
-            frequency=jax.random.uniform(frequency_key, shape, dtype),
-        )
+        mode, power, frequency = packed_uniforms(key, system.size, (12, 10, 10), state.queue.dtype)
+        return Action(train=mode < self.train_chance, power=power, frequency=frequency)
 
 
 class ServeUntilFull(Rule):
