@@ -326,12 +326,15 @@ class FleetReference:
             dropped.append(arrived[n] - admitted)
             queue_wanted.append(before + arrived[n])
             history.queue.append(Batch(admitted, self.round))
-            if finished[n]:
+            lost = 0.0
+            if train[n]:
+                lost = 0.0 if finished[n] else data[n]
                 history.buffer = []
+            if finished[n]:
                 history.synchronised = self.round
             held = math.fsum(cohort.count for cohort in history.buffer)
             kept = max(min(converted[n], device.data_limit - held), 0.0)
-            discarded.append(converted[n] - kept)
+            discarded.append(converted[n] - kept + lost)
             data_wanted.append(held + converted[n])
             if kept > 0.0:
                 history.buffer.append(Cohort(kept, self.round + 1))  # age 1 when the next round begins

@@ -181,8 +181,9 @@ def test_a_straggler_is_cut_off() -> None:
     broke(outcome, c1=(1, 0))
     shows(outcome, objectives=[0, 0, -6.95], reward=PENALTY)
     assert list(outcome.executed.train) == [True, True]
-    # It keeps its 15 samples, 2 s older, and its model, 2 s older; its requests have waited on.
-    shows(after, data=[15, 0], data_age_s=[5, 1], model_age_s=[6, 0], model_accuracy=[0.5, 0.30926617])
+    # Its 15 samples are lost; it keeps its model, 2 s older; its requests have waited on.
+    shows(outcome, discarded=[15, 0])
+    shows(after, data=[0, 0], data_age_s=[1, 1], model_age_s=[6, 0], model_accuracy=[0.5, 0.30926617])
     shows(after, queue=[16, 32], waited_s=[16 + 16 + 16, 32 + 32 + 32])
 
 
@@ -193,7 +194,8 @@ def test_a_straggler_cut_while_computing_has_sent_nothing() -> None:
     shows(outcome, duration_s=2, trained=[0, 0])
     assert float(outcome.energy_j[0]) == pytest.approx(7.0)
     broke(outcome, c1=(1, 0))
-    shows(after, data=[60, 8], model_accuracy=[0.5, 0.5])
+    shows(outcome, discarded=[60, 0])
+    shows(after, data=[0, 8], model_accuracy=[0.5, 0.5])
 
 
 def test_the_round_limit_met_exactly_is_met() -> None:

@@ -59,7 +59,7 @@ def test_threshold_trains_at_its_share(paper_system: System, state: FleetState) 
 def test_round_robin_gives_every_device_its_turn(paper_system: System, state: FleetState) -> None:
     turns = np.zeros(10, int)
     for number in range(10):
-        now = eqx.tree_at(lambda s: s.round, state, jnp.asarray(number))
+        now = eqx.tree_at(lambda s: s.round, with_data(state, np.ones(10)), jnp.asarray(number))
         train = np.asarray(RoundRobin(trainers=3)(paper_system, now, KEY).train)
         assert train.sum() == 3
         turns += train

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from tandem.feel.reduce import fleet_sum
+from tandem.feel.reduce import fleet_sum, rounded
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 from tandem.scenario import kinds
 
@@ -36,7 +36,9 @@ class PowerLawExponential(Mapping):
     """G(x, y) = k1 x^k2 exp(-k3 y)."""
 
     def __call__(self, samples: Scalar, mean_age_s: Scalar) -> Scalar:
-        return self.k1 * jnp.power(samples, self.k2) * jnp.exp(-self.k3 * mean_age_s)
+        # One exponential: apart, the power can overflow where the other vanishes.
+        exponent = rounded(self.k2 * jnp.log(samples)) - rounded(self.k3 * mean_age_s)
+        return self.k1 * jnp.exp(jnp.minimum(exponent, 80.0))
 
 
 class LogRational(Mapping):
@@ -60,11 +62,10 @@ def build_mapping(mapping: Any) -> Mapping:
 
 def server_accuracy(mapping: Mapping, trained: DeviceFlags, data: PerDevice, data_age_s: PerDevice) -> Scalar:
     """Acc_ser = G(sum of D, mean of Delta) over the round's trainers, bounded to [0, 1]; 0 if there are none."""
-    # The maximum only guards the division: without trainers the result is used by nobody.
-    trainers = jnp.maximum(jnp.sum(trained), 1)
-    samples = fleet_sum(jnp.where(trained, data, 0.0))
-    mean_age_s = fleet_sum(jnp.where(trained, data_age_s, 0.0)) / trainers
-    return jnp.clip(mapping(samples, mean_age_s), 0.0, 1.0)
+    somebody = jnp.any(trained)
+    samples = jnp.where(somebody, fleet_sum(jnp.where(trained, data, 0.0)), 1.0)  # 1 is as good as any, and has a log
+    mean_age_s = fleet_sum(jnp.where(trained, data_age_s, 0.0)) / jnp.maximum(jnp.sum(trained), 1)
+    return jnp.where(somebody, jnp.clip(mapping(samples, mean_age_s), 0.0, 1.0), 0.0)
 
 
 def device_accuracy(decay_per_s: Scalar, model_age_s: PerDevice, model_accuracy: PerDevice) -> PerDevice:

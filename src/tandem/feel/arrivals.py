@@ -59,7 +59,9 @@ class PoissonProcess(ArrivalProcess):
 
     def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         mean = self.rate_per_s * duration_s
-        return jax.random.poisson(key, mean).astype(mean.dtype)
+        # A key a device: one key for all would make a device's requests depend on the fleet's size.
+        keys = jax.random.split(key, mean.shape[0])
+        return jax.vmap(jax.random.poisson)(keys, mean).astype(mean.dtype)
 
     def most(self, duration_s: float, outage: float) -> Column:
         return np.asarray(scipy.stats.poisson.isf(outage, self.mean_rate() * duration_s), np.float64)
@@ -72,15 +74,16 @@ class TraceProcess(ArrivalProcess):
     """Recorded rates, integrated over the round."""
 
     cumulative: Float[Array, "time devices"]  # requests since the trace began, at each step
-    step_s: Scalar
+    steps_per_s: Scalar
 
     def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         return self._since_start(clock_s + duration_s) - self._since_start(clock_s)
 
     def _since_start(self, time_s: Scalar) -> PerDevice:
         steps = self.cumulative.shape[0] - 1
-        position = time_s / self.step_s
-        periods, within = jnp.divmod(position, steps)
+        position = rounded(time_s * self.steps_per_s)
+        periods = jnp.floor(position * (1 / steps))
+        within = position - rounded(periods * steps)
         step = jnp.minimum(within.astype(jnp.int32), steps - 1)
         before, after = self.cumulative[step], self.cumulative[step + 1]
         whole, part = rounded(periods * self.cumulative[-1]), rounded((within - step) * (after - before))
@@ -93,7 +96,7 @@ class TraceProcess(ArrivalProcess):
         return np.asarray(self._rates().mean(axis=0))
 
     def _rates(self) -> Column:
-        return np.diff(np.asarray(self.cumulative, np.float64), axis=0) / float(self.step_s)
+        return np.diff(np.asarray(self.cumulative, np.float64), axis=0) * float(self.steps_per_s)
 
 
 def build_arrivals(scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
@@ -123,7 +126,7 @@ def _trace(arrivals: TraceArrivals, scenario: Scenario, devices: DeviceTable) ->
     )
     start = np.zeros((1, len(devices)))
     cumulative = np.concatenate([start, np.cumsum(trace.values * trace.step_s, axis=0)])
-    return TraceProcess(jnp.asarray(cumulative, float), jnp.asarray(trace.step_s, float))
+    return TraceProcess(jnp.asarray(cumulative, float), jnp.asarray(1 / trace.step_s, float))
 
 
 ARRIVALS: dict[type[Arrivals], Callable[[Any, Scenario, DeviceTable], ArrivalProcess]] = {

@@ -86,24 +86,24 @@ class RayleighChannel(ChannelModel):
 
 
 class RicianChannel(ChannelModel):
-    """A direct wave ``k`` times as strong as the scattered ones, anew each round."""
+    """A direct wave and scattered ones, anew each round; their mean powers add up to 1."""
 
     mean: PerDevice
-    k: Scalar
+    direct: Scalar  # k / (k + 1)
+    scattered: Scalar  # 1 / (k + 1)
 
     def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
         # |direct + scattered e^{i phase}|^2, where the scattered power is exponential and the phase uniform. Twenty
         # bits reach a scattered power of 14 times its mean, twelve part the circle into 4,096.
         power, turn = packed_uniforms(key, self.mean.shape[0], (20, 12), self.mean.dtype)
-        scattered = rounded(-jnp.log(power) / (self.k + 1))
-        phase = rounded(2 * np.pi * turn)
-        direct = self.k / (self.k + 1)
-        beating = rounded(2 * jnp.sqrt(direct * scattered) * jnp.cos(phase))
-        return self.mean * (direct + scattered + beating)
+        scattered = rounded(-jnp.log(power) * self.scattered)
+        beating = rounded(2 * jnp.sqrt(self.direct * scattered) * jnp.cos(rounded(2 * np.pi * turn)))
+        return self.mean * jnp.maximum(self.direct + scattered + beating, 0.0)
 
     def worst_gain(self, outage: float) -> Column:
-        k = float(self.k)
-        factor = float(scipy.stats.ncx2.ppf(outage, df=2, nc=2 * k)) / (2 * (k + 1))
+        scattered = float(self.scattered)
+        k = float(self.direct) / scattered
+        factor = float(scipy.stats.ncx2.ppf(outage, df=2, nc=2 * k)) * scattered / 2
         return np.asarray(self.mean, np.float64) * factor
 
 
@@ -111,10 +111,10 @@ class TraceChannel(ChannelModel):
     """Recorded gains, each held until the next."""
 
     gains: Float[Array, "time devices"]
-    step_s: Scalar
+    steps_per_s: Scalar
 
     def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
-        row = jnp.floor(clock_s / self.step_s).astype(jnp.int32) % self.gains.shape[0]
+        row = jnp.floor(clock_s * self.steps_per_s).astype(jnp.int32) % self.gains.shape[0]
         return self.gains[row]
 
     def worst_gain(self, outage: float) -> Column:
@@ -137,7 +137,8 @@ def _rayleigh(fading: Any, scenario: Scenario, devices: DeviceTable) -> ChannelM
 
 def _rician(fading: RicianFading, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
     k = np.clip(10 ** (fading.k_db / 10), 1e-6, 1e6)
-    return RicianChannel(jnp.asarray(mean_gain(scenario.channel, devices), float), jnp.asarray(k, float))
+    mean = mean_gain(scenario.channel, devices)
+    return RicianChannel(*(jnp.asarray(value, float) for value in (mean, k / (k + 1), 1 / (k + 1))))
 
 
 def _trace(fading: TraceFading, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
@@ -152,7 +153,7 @@ def _trace(fading: TraceFading, scenario: Scenario, devices: DeviceTable) -> Cha
         source=scenario.source,
     )
     gains = _gain_from_db(trace.values - _noise_dbw(scenario.channel))
-    return TraceChannel(jnp.asarray(gains, float), jnp.asarray(trace.step_s, float))
+    return TraceChannel(jnp.asarray(gains, float), jnp.asarray(1 / trace.step_s, float))
 
 
 CHANNELS: dict[type[Fading], Callable[[Any, Scenario, DeviceTable], ChannelModel]] = {

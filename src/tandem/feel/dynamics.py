@@ -30,8 +30,8 @@ def advance(
     """Play one round under the given channel gains.
 
     Capacities are physical: the queue holds Q_max, the buffer D_max, the round ends at L_max. What does not fit is
-    dropped and counted, a trainer not done by then is not aggregated and keeps its data; so every number is bounded
-    for every action, and the round is marked as having broken its constraint.
+    dropped and counted; a trainer not done by then is not aggregated, its samples are lost and its model stays as it
+    was. So every number is bounded for every action, and the round is marked as having broken its constraint.
     """
     devices = system.devices
     chosen = _within_bounds(action)
@@ -69,7 +69,8 @@ def advance(
     queue, dropped = next_queue(train, state.queue, arrived, system.queue_max)
     served = jnp.where(train, 0.0, state.queue)
     converted = converted_data(devices.samples_per_request, served)
-    data, admitted = next_data(trained, state.data, converted, system.data_limit)
+    data, admitted = next_data(train, state.data, converted, system.data_limit)
+    lost = jnp.where(train & ~trained, state.data, 0.0)
     new_accuracy = server_accuracy(system.mapping, trained, state.data, state.data_age_s)
 
     violations = Violations(
@@ -91,7 +92,7 @@ def advance(
         queue=queue,
         waited_s=next_waited(train, state.waited_s, queue, duration_s),
         data=data,
-        data_age_s=next_data_age(trained, state.data_age_s, state.data, admitted, duration_s),
+        data_age_s=next_data_age(train, state.data_age_s, state.data, admitted, duration_s),
         model_age_s=next_model_age(trained, state.model_age_s, duration_s),
         model_accuracy=jnp.where(trained, new_accuracy, state.model_accuracy),
         last_action=executed,
@@ -117,7 +118,7 @@ def advance(
         served=served,
         dropped=dropped,
         converted=converted,
-        discarded=converted - admitted,
+        discarded=converted - admitted + lost,
         violations=violations,
         objectives=objectives,
         reward=reward(objectives, violations.any(), system.penalty),

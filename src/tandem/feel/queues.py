@@ -37,8 +37,8 @@ def converted_data(samples_per_request: PerDevice, served: PerDevice) -> PerDevi
 
 
 def next_data(
-    trained: DeviceFlags, data: PerDevice, converted: PerDevice, data_limit: PerDevice
+    train: DeviceFlags, data: PerDevice, converted: PerDevice, data_limit: PerDevice
 ) -> tuple[PerDevice, PerDevice]:
     """D' = 0 after training, else D + F(Q) as far as the buffer admits. Returns D' and the samples admitted."""
     admitted = jnp.clip(data_limit - data, 0.0, converted)
-    return jnp.where(trained, 0.0, data + admitted), admitted
+    return jnp.where(train, 0.0, data + admitted), admitted

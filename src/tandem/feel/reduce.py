@@ -1,8 +1,9 @@
 """Arithmetic that rounds the same however the program is batched: one fleet steps to the same bits among thousands.
 
-A compiler has two freedoms that depend on the batch size. It may add up an array in any order: a fixed tree of
-additions leaves it no choice. And it may compute a * b + c with one rounding or with two, as the operations happen to
-fall together: a product that will be added to something is ``rounded`` first.
+A compiler has three freedoms that it uses differently for different batch sizes. It may add up an array in any order: a
+fixed tree of additions leaves it no choice. It may compute a * b + c with one rounding or with two, as the operations
+happen to fall together: a product that will be added to something is ``rounded`` first. And it may turn a division by
+what all fleets share into a multiplication: constants divide as ``jnp.reciprocal``, which is that multiplication.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _check_shielded(
             surely=True,
         )
     refuse(
-        arrivals.most(limits.idle_round_s, shield.outage) + np.asarray(envelope.worst_arrivals),
+        arrivals.most(least_s, shield.outage) + np.asarray(envelope.worst_arrivals),
         queue_limit,
         "it could never train, since {load} requests may be waiting after an idle and a training round and it is sure "
         "to hold and serve only {capacity} in the shortest",

@@ -19,8 +19,8 @@ import numpy as np
 
 from tandem.feel.channel import uplink_rate
 from tandem.feel.constraints import exceeds
-from tandem.feel.costs import compute_latency, inference_latency, upload_latency
-from tandem.feel.reduce import fleet_max
+from tandem.feel.costs import upload_latency
+from tandem.feel.reduce import fleet_max, rounded
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Count, DeviceFlags, PerDevice, Scalar
@@ -41,9 +41,9 @@ def project(system: System, state: FleetState, action: Action) -> Action:
     power = jnp.maximum(action.power, _trainer_power(system, state, trainers))
     trainer_frequency = jnp.maximum(action.frequency, _trainer_frequency(system, state, trainers, power))
 
-    compute_s = _compute_latency(system, state, devices.frequency_hz(trainer_frequency))
+    compute_s = _training_cycles(system, state) / devices.frequency_hz(trainer_frequency)
     sure_s = jnp.maximum(fleet_max(compute_s, train), system.round_floor_s)
-    quickest_s = inference_latency(devices.inference_cycles_per_request, state.queue, devices.frequency_max_hz)
+    quickest_s = _inference_cycles(system, state) * jnp.reciprocal(devices.frequency_max_hz)
     train &= ~jnp.any(~train & exceeds(quickest_s, sure_s))
 
     serving_s = jnp.where(jnp.any(train), sure_s, envelope.round_limit_s)
@@ -85,16 +85,22 @@ def keep_most_data(willing: DeviceFlags, data: PerDevice, room: Count) -> Device
     return willing & (rank >= lowest)
 
 
-def _compute_latency(system: System, state: FleetState, frequency_hz: PerDevice) -> PerDevice:
-    return compute_latency(system.iterations, system.devices.training_cycles_per_sample, state.data, frequency_hz)
+def _training_cycles(system: System, state: FleetState) -> PerDevice:
+    return system.iterations * system.devices.training_cycles_per_sample * state.data
+
+
+def _inference_cycles(system: System, state: FleetState) -> PerDevice:
+    return system.devices.inference_cycles_per_request * state.queue
 
 
 def _trainer_power(system: System, state: FleetState, trainers: Count) -> PerDevice:
     """The lowest power (normalised) at which the upload fits beside computing at the highest frequency."""
     devices = system.devices
-    left_s = system.envelope.round_limit_s - _compute_latency(system, state, devices.frequency_max_hz)
+    quickest_s = rounded(_training_cycles(system, state) * jnp.reciprocal(devices.frequency_max_hz))
+    left_s = system.envelope.round_limit_s - quickest_s
     bits_per_hz = trainers * system.update_bits / (system.bandwidth_hz * jnp.maximum(left_s, _INSTANT_S))
-    power_w = jnp.expm1(jnp.minimum(bits_per_hz, _MOST_BITS_PER_HZ) * np.log(2.0)) / system.envelope.worst_gain
+    snr = jnp.expm1(jnp.minimum(bits_per_hz, _MOST_BITS_PER_HZ) * np.log(2.0))
+    power_w = rounded(snr * jnp.reciprocal(system.envelope.worst_gain))
     return _normalised(power_w, devices.power_min_w, devices.power_max_w)
 
 
@@ -103,18 +109,18 @@ def _trainer_frequency(system: System, state: FleetState, trainers: Count, power
     devices = system.devices
     rate = uplink_rate(system.bandwidth_hz, trainers, devices.power_w(power), system.envelope.worst_gain)
     left_s = system.envelope.round_limit_s - upload_latency(system.update_bits, rate)
-    cycles = system.iterations * devices.training_cycles_per_sample * state.data
-    return _normalised(cycles / jnp.maximum(left_s, _INSTANT_S), devices.frequency_min_hz, devices.frequency_max_hz)
+    frequency_hz = _training_cycles(system, state) / jnp.maximum(left_s, _INSTANT_S)
+    return _normalised(frequency_hz, devices.frequency_min_hz, devices.frequency_max_hz)
 
 
 def _server_frequency(system: System, state: FleetState, duration_s: Scalar) -> PerDevice:
     """The lowest frequency (normalised) at which the whole queue is served within ``duration_s``."""
-    devices = system.devices
-    cycles = devices.inference_cycles_per_request * state.queue
-    return _normalised(cycles / jnp.maximum(duration_s, _INSTANT_S), devices.frequency_min_hz, devices.frequency_max_hz)
+    frequency_hz = _inference_cycles(system, state) / jnp.maximum(duration_s, _INSTANT_S)
+    return _normalised(frequency_hz, system.devices.frequency_min_hz, system.devices.frequency_max_hz)
 
 
 def _normalised(value: PerDevice, low: PerDevice, high: PerDevice) -> PerDevice:
     """Where between low and high a value lies, bounded to [0, 1]."""
     width = high - low
-    return jnp.clip(jnp.where(width > 0, (value - low) / jnp.where(width > 0, width, 1.0), 0.0), 0.0, 1.0)
+    per_width = jnp.where(width > 0, jnp.reciprocal(jnp.where(width > 0, width, 1.0)), 0.0)
+    return jnp.clip((value - low) * per_width, 0.0, 1.0)

@@ -55,7 +55,7 @@ class RoundOutcome(eqx.Module):
     served: PerDevice
     dropped: PerDevice  # requests that found the queue full
     converted: PerDevice  # F(Q)
-    discarded: PerDevice  # samples that found the buffer full
+    discarded: PerDevice  # samples that found the buffer full, or were trained on in vain
     violations: Violations
     objectives: Objectives  # (r1, r2, r3) whatever was violated
     reward: Objectives  # the same, or the penalty

@@ -18,6 +18,7 @@ from tandem.feel.channel import uplink_rate
 from tandem.feel.costs import compute_latency, computing_energy, inference_latency, upload_latency
 from tandem.feel.draws import packed_uniforms
 from tandem.feel.queues import waiting_time
+from tandem.feel.shield import may_train
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Array, PerDevice, RandomKey
@@ -68,7 +69,7 @@ class RoundRobin(Rule):
     def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
         first = jnp.mod(state.round * self.trainers, system.size)
         turns_away = jnp.mod(jnp.arange(system.size) - first, system.size)
-        return _alike(turns_away < self.trainers, self.power, self.frequency)
+        return _alike((turns_away < self.trainers) & may_train(system, state), self.power, self.frequency)
 
 
 class Threshold(Rule):
@@ -131,13 +132,14 @@ class DriftPlusPenalty(Rule):
         serving_value = self.accuracy * current - second * saved_s - joule * serving_j
         training_value = self.accuracy * regained - second * delay_s - joule * training_j
 
-        queue_fill = state.queue / system.envelope.queue_limit
-        data_fill = state.data / system.data_limit
+        queue_fill = state.queue * jnp.reciprocal(system.envelope.queue_limit)
+        data_fill = state.data * jnp.reciprocal(system.data_limit)
         drift_of_training = queue_fill * queue_fill - data_fill * data_fill
-        train = training_value - serving_value > self.backlog * drift_of_training
+        worthwhile = training_value - serving_value > self.backlog * drift_of_training
+        train = worthwhile & may_train(system, state)
         frequency_hz = jnp.where(train, trainer_hz, server_hz)
-        width_hz = jnp.maximum(devices.frequency_max_hz - devices.frequency_min_hz, 1.0)
-        return Action(train=train, power=power, frequency=(frequency_hz - devices.frequency_min_hz) / width_hz)
+        per_hz = jnp.reciprocal(jnp.maximum(devices.frequency_max_hz - devices.frequency_min_hz, 1.0))
+        return Action(train=train, power=power, frequency=(frequency_hz - devices.frequency_min_hz) * per_hz)
 
     @staticmethod
     def _cheapest_power(system: System, second: Setting, joule: Setting) -> PerDevice:

@@ -15,6 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from tandem.errors import InputError
+from tandem.scenario.kinds import AccuracyMapping, Arrivals, Fading
 from tandem.scenario.schema import Scenario
 from tandem.scenario.wording import did_you_mean, one_line, said_of, shown
 from tandem.scenario.yaml_reader import read_yaml
@@ -22,7 +23,11 @@ from tandem.scenario.yaml_reader import read_yaml
 _INDEX = re.compile(r"\[(\d+)\]")
 # Mappings that are one value, written in words: replaced as a whole, never merged.
 _WORDED = {"uniform", "many-to-one", "one-to-many", "samples_per_request"}
-_PLUGS = {"arrivals", "fading", "mapping"}  # where a bare word stands for {kind: word}
+_PLUGS = {
+    "arrivals": Arrivals,
+    "fading": Fading,
+    "mapping": AccuracyMapping,
+}  # where a bare word stands for {kind: word}
 
 Location = tuple[int | str, ...]
 
@@ -170,8 +175,10 @@ def _override(fields: dict[str, Any], path: str, value: Any, source: str) -> Non
             here[key] = {"kind": here[key]}
         here = here[key]
     key = _key(here, last, where, ".".join(steps))
-    if key == "kind" and isinstance(here, dict) and here.get("kind") != value:
-        here.clear()  # the fields of another kind mean nothing to this one
+    if key == "kind" and steps and steps[-1] in _PLUGS and isinstance(value, str):
+        known = _PLUGS[steps[-1]].choices.get(value)
+        for field in set(here) - set(known.model_fields if known else here):
+            del here[field]  # it was of the kind that is replaced
     here[key] = _changed(here.get(key) if isinstance(here, dict) else here[key], value)
 
 
