@@ -78,7 +78,7 @@ def _check_shielded(
     fewer: str,
 ) -> None:
     limits, shield, training = scenario.limits, scenario.shield, scenario.training
-    queue_limit = np.asarray(envelope.queue_limit)
+    queue_limit = np.asarray(envelope.queue_limit, np.float64)
     least_s = max(limits.round_floor_s, limits.idle_round_s)
     round_limit_s = float(envelope.round_limit_s) / (1 - MARGIN)
     if round_limit_s < least_s * (1 - _ROUNDING):
@@ -110,7 +110,7 @@ def _check_shielded(
             surely=True,
         )
     refuse(
-        arrivals.most(least_s, shield.outage) + np.asarray(envelope.worst_arrivals),
+        arrivals.most(least_s, shield.outage) + np.asarray(envelope.worst_arrivals, np.float64),
         queue_limit,
         "it could never train, since {load} requests may be waiting after an idle and a training round and it is sure "
         "to hold and serve only {capacity} in the shortest",

@@ -77,7 +77,7 @@ def keep_most_data(willing: DeviceFlags, data: PerDevice, room: Count) -> Device
     place = size - 1 - jnp.arange(size, dtype=jnp.int32)
     rank = jnp.where(willing, (data_bits >> place_bits << place_bits) | place, -1)
 
-    def settle_bit(step: int, lowest: Count) -> Count:
+    def settle_bit(step: Count, lowest: Count) -> Count:
         tried = lowest | (1 << (30 - step))
         return jnp.where(jnp.sum(rank >= tried) >= room, tried, lowest)
 

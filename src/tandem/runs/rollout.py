@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Anything that decides: a rule, or a trained network. A pytree, so that it can be traced and stacked."""
 
