@@ -1,6 +1,7 @@
 """Search the constants the paper leaves open for a fair testing ground (tandem.experiments.calibration).
 
-    python scripts/calibrate.py [--out docs/data/calibration.json]
+    python scripts/calibrate.py [--out docs/data/calibration.json]     # the search, six minutes
+    python scripts/calibrate.py --draw docs/images/calibration.png     # what rules achieve on the preset as shipped
 
 Every combination of the values below is measured with hand-written rules only. Of those that meet criteria 2 and 3,
 the ones with medians nearest to the paper's Table III are tried for criterion 1, nearest first, until one meets it.
@@ -16,6 +17,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
@@ -23,10 +25,12 @@ from tandem.errors import InputError
 from tandem.experiments.calibration import (
     FLEET_SIZES,
     TABLE_3_MEDIANS,
+    Spread,
     Verdict,
     best_server_accuracy,
     judge,
     judge_default,
+    spread,
     violation_grid,
 )
 from tandem.feel import build_system
@@ -63,10 +67,38 @@ def distance(verdict: Verdict) -> float:
     return float(np.abs(np.log(verdict.medians / np.array(TABLE_3_MEDIANS))).sum())
 
 
+def draw(measured: Spread, path: Path) -> None:
+    """Every feasible rule in the three projections, one colour a type of rule, the corners ringed."""
+    labels = ("accuracy", "latency (s)", "energy (J)")
+    types = np.array([type(rule).__name__ for rule in measured.rules])[measured.violation_rate == 0]
+    points = measured.feasible()
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    for axes, (x, y) in zip(figure.subplots(1, 3), ((2, 0), (1, 0), (2, 1)), strict=True):
+        for name in dict.fromkeys(types):
+            axes.plot(*points[types == name][:, [x, y]].T, "o", markersize=3.5, alpha=0.7, label=name)
+        for objective, label in enumerate(labels):
+            corner = measured.corner(objective)
+            axes.plot(corner[x], corner[y], "o", markersize=11, fillstyle="none", color="black")
+            axes.annotate(f"best {label.split()[0]}", (corner[x], corner[y]), xytext=(8, 5), textcoords="offset points")
+        axes.set_xlabel(labels[x])
+        axes.set_ylabel(labels[y])
+    figure.axes[0].legend(frameon=False, loc="lower right", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/data/calibration.json"))
-    out = parser.parse_args().out
+    parser.add_argument("--out", type=Path, default=Path("docs/data/calibration.json"), help="where the result goes")
+    parser.add_argument("--draw", type=Path, metavar="PNG", help="draw the shipped preset instead of searching")
+    options = parser.parse_args()
+    if options.draw:
+        draw(spread(build_system(load_scenario("paper"))), options.draw)
+    else:
+        search(options.out)
+
+
+def search(out: Path) -> None:
     console = Console(stderr=True)
     tried, passed = 0, []
     for changes in track(list(candidates()), "criteria 2 and 3", console=console):

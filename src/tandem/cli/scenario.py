@@ -50,12 +50,12 @@ def show(
 def _show_devices(loaded: Any, as_json: bool) -> None:
     drawn = device_table(loaded)
     columns = {
-        "cycles/sample (M)": drawn.training_cycles_per_sample / 1e6,
-        "cycles/request (M)": drawn.inference_cycles_per_request / 1e6,
+        "χ_tr (M)": drawn.training_cycles_per_sample / 1e6,
+        "χ_in (M)": drawn.inference_cycles_per_request / 1e6,
         "f_max (GHz)": drawn.frequency_max_hz / 1e9,
         "p_max (W)": drawn.power_max_w,
-        "requests/s": drawn.request_rate_per_s,
-        "samples/request": drawn.samples_per_request,
+        "λ (/s)": drawn.request_rate_per_s,
+        "F": drawn.samples_per_request,
         "distance (m)": drawn.distance_m,
     }
     if as_json:

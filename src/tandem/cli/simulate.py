@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,6 +109,8 @@ def _rule(policy: str, settings: list[str]) -> Rule:
             raise InputError(f"--policy-set {text}: {policy} has no setting {name!r}; {did_you_mean(name, known)}.")
         try:
             changes[name] = float(value)
+            if not math.isfinite(changes[name]):
+                raise ValueError
         except ValueError:
             raise InputError(f"--policy-set {text}: {value!r} is not a number; write {name}={known[name]}.") from None
     return RULES[policy](**{**known, **changes})
