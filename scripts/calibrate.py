@@ -1,6 +1,6 @@
 """Search the constants the paper leaves open for a fair testing ground (tandem.experiments.calibration).
 
-    python scripts/calibrate.py [--out docs/data/calibration.json]     # the search, six minutes
+    python scripts/calibrate.py [--out docs/data/calibration.json]     # the search, about five minutes
     python scripts/calibrate.py --draw docs/images/calibration.png     # what rules achieve on the preset as shipped
 
 Every combination of the values below is measured with hand-written rules only. Of those that meet criteria 2 and 3,

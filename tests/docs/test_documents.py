@@ -1,5 +1,6 @@
 """The code shown in the documents runs as shown."""
 
+import json
 import re
 from pathlib import Path
 
@@ -23,6 +24,19 @@ def test_the_shown_code_runs(document: str, monkeypatch: pytest.MonkeyPatch, tmp
     exec(compile(python_blocks(document), document, "exec"), names)
     if "result" in names:
         assert names["result"].violation_rate.mean() == 0  # type: ignore[attr-defined]
+
+
+def test_the_calibration_reads_as_it_came_out() -> None:
+    text = (ROOT / "docs/system-model.md").read_text(encoding="utf-8")
+    found = json.loads((ROOT / "docs/data/calibration.json").read_text(encoding="utf-8"))
+    rows = {f"{name} corner": point for name, point in found["corners"].items()}
+    rows["median of feasible rules"] = found["medians"]
+    for name, point in rows.items():
+        assert f"| {name} | " + " | ".join(f"{value:.3g}" for value in point) + " |" in text
+    spans = zip(found["lowest"], found["highest"], strict=True)
+    assert "| lowest to highest | " + " | ".join(f"{low:.3g} to {high:.3g}" for low, high in spans) + " |" in text
+    assert f"{found['tried']:,} combinations" in text
+    assert f"{found['met_criteria_2_and_3']} met criteria 2 and 3" in text
 
 
 def preset_rows() -> list[tuple[str, str]]:

@@ -186,8 +186,9 @@ def extreme_systems(template: System, rng: np.random.Generator, count: int) -> S
     roof = np.broadcast_to(values["data_max"][:, None], trainable.shape)
     values["data_limit"] = np.minimum(trainable, roof) if template.shielded else roof
     values["pretrained_accuracy"] = rng.choice([0.0, 0.5, 1.0], count)
-    if "channel.k" in values:
-        values["channel.k"] = 10 ** rng.uniform(-6, 6, count)
+    if "channel.direct" in values:
+        k = 10 ** rng.uniform(-6, 6, count)
+        values["channel.direct"], values["channel.scattered"] = k / (k + 1), 1 / (k + 1)
     names = [jax.tree_util.keystr(path).lstrip(".") for path, _ in jax.tree_util.tree_leaves_with_path(template)]
     assert set(EXTREMES) <= set(names)
     leaves = [jnp.asarray(values[name], float) for name in names]
