@@ -1,0 +1,116 @@
+"""How a learned policy draws its decisions: a mode for each device, and choices that live on (0, 1)."""
+
+from __future__ import annotations
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem.feel.state import Action
+from tandem.feel.types import DeviceFlags, PerDevice, RandomKey, Scalar
+
+PARAMETERS = 5  # numbers a network gives for each device
+SCALE_LIMITS = (-5.0, 1.5)  # of the logarithm of a spread: from nearly certain to nearly uniform on (0, 1)
+
+# Nodes and weights for the mean of a function of a standard normal variable.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+class Draw(eqx.Module):
+    """A decision as it was drawn: modes, and power and frequency before they are squashed into (0, 1).
+
+    Kept in this form, a probability can be worked out again exactly, however near a choice is to 0 or 1.
+    """
+
+    train: DeviceFlags
+    power_logit: PerDevice
+    frequency_logit: PerDevice
+
+    def action(self) -> Action:
+        """The decision as the fleet understands it. A server does not transmit: its power is no decision, and is 0."""
+        power = jnp.where(self.train, jax.nn.sigmoid(self.power_logit), 0.0)
+        return Action(train=self.train, power=power, frequency=jax.nn.sigmoid(self.frequency_logit))
+
+
+class LogitNormal(eqx.Module):
+    """The distribution on (0, 1) of sigmoid(x), x normal. Values are given as x."""
+
+    location: PerDevice
+    log_scale: PerDevice
+
+    def sample(self, key: RandomKey) -> PerDevice:
+        """A draw of x."""
+        noise = jax.random.normal(key, self.location.shape, self.location.dtype)
+        return self.location + jnp.exp(self.log_scale) * noise
+
+    def log_density(self, x: PerDevice) -> PerDevice:
+        """log p(a) at a = sigmoid(x): that of the normal, less log |da/dx| = log a + log(1 - a)."""
+        deviation = (x - self.location) * jnp.exp(-self.log_scale)
+        normal = -0.5 * deviation * deviation - self.log_scale - 0.5 * math.log(2 * math.pi)
+        return normal - jax.nn.log_sigmoid(x) - jax.nn.log_sigmoid(-x)
+
+    def entropy(self) -> PerDevice:
+        """-E[log p(a)], 0 at most (the uniform distribution's); by nine-point quadrature, for it has no closed form."""
+        normal = self.log_scale + 0.5 * math.log(2 * math.pi * math.e)
+        x = self.location[..., None] + jnp.exp(self.log_scale)[..., None] * _NODES
+        squashing = jax.nn.log_sigmoid(x) + jax.nn.log_sigmoid(-x)
+        return normal + jnp.sum(squashing * _WEIGHTS, axis=-1)
+
+
+class FleetDistribution(eqx.Module):
+    """Independent decisions for every device: a Bernoulli mode, masked, and two choices on (0, 1).
+
+    Power is a decision of trainers alone, so it counts only where a device trains.
+    """
+
+    mode_logit: PerDevice
+    power: LogitNormal
+    frequency: LogitNormal
+
+    @classmethod
+    def from_parameters(cls, parameters: PerDevice) -> FleetDistribution:
+        """From a network's output, [devices, 5]."""
+        mode, power, power_scale, frequency, frequency_scale = jnp.moveaxis(parameters, -1, 0)
+        return cls(
+            mode_logit=mode,
+            power=LogitNormal(power, _bounded_scale(power_scale)),
+            frequency=LogitNormal(frequency, _bounded_scale(frequency_scale)),
+        )
+
+    def sample(self, key: RandomKey, may_train: DeviceFlags) -> Draw:
+        """Draw a decision; who may not train serves."""
+        mode_key, power_key, frequency_key = jax.random.split(key, 3)
+        wants = jax.random.bernoulli(mode_key, jax.nn.sigmoid(self.mode_logit))
+        return Draw(wants & may_train, self.power.sample(power_key), self.frequency.sample(frequency_key))
+
+    def most_likely(self, may_train: DeviceFlags) -> Draw:
+        """The deterministic decision, for deployment: the likelier mode, the medians."""
+        return Draw((self.mode_logit > 0) & may_train, self.power.location, self.frequency.location)
+
+    def log_probability(self, draw: Draw, may_train: DeviceFlags) -> Scalar:
+        """log pi(a|s) of a draw, over the whole fleet."""
+        mode = jnp.where(draw.train, jax.nn.log_sigmoid(self.mode_logit), jax.nn.log_sigmoid(-self.mode_logit))
+        power = self.power.log_density(draw.power_logit)
+        by_device = (
+            jnp.where(may_train, mode, 0.0)
+            + jnp.where(draw.train, power, 0.0)
+            + self.frequency.log_density(draw.frequency_logit)
+        )
+        return jnp.sum(by_device)
+
+    def entropy(self, may_train: DeviceFlags) -> Scalar:
+        """Of the decision, over the whole fleet; power counts as likely as training is."""
+        chance = jnp.where(may_train, jax.nn.sigmoid(self.mode_logit), 0.0)
+        mode = chance * -jax.nn.log_sigmoid(self.mode_logit) + (1 - chance) * -jax.nn.log_sigmoid(-self.mode_logit)
+        by_device = jnp.where(may_train, mode, 0.0) + chance * self.power.entropy() + self.frequency.entropy()
+        return jnp.sum(by_device)
+
+
+def _bounded_scale(parameter: PerDevice) -> PerDevice:
+    """The logarithm of a spread, kept within ``SCALE_LIMITS`` smoothly; 0 stays near the middle of what is useful."""
+    low, high = SCALE_LIMITS
+    return low + (high - low) * jax.nn.sigmoid(parameter + math.log((0.0 - low) / (high - 0.0)))

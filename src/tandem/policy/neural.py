@@ -1,0 +1,70 @@
+"""A network as a policy: with the normalisation it was trained with, and the preference it is to follow."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from tandem.feel.state import Action, FleetState
+from tandem.feel.system import System
+from tandem.feel.types import RandomKey
+from tandem.policy.inputs import CONSTANTS, Inputs, network_inputs
+from tandem.policy.moments import Moments
+from tandem.policy.networks import Judgement, Network, Preference
+
+
+class Normaliser(eqx.Module):
+    """What the inputs of a network have looked like. Devices share their moments, so it fits a fleet of any size."""
+
+    devices: Moments
+    constants: Moments
+    fleet: Moments
+
+    @classmethod
+    def unseen(cls, inputs: Inputs) -> Normaliser:
+        """For inputs like these, before any was seen."""
+        return cls(
+            Moments.unseen(inputs.devices.shape[-1]), Moments.unseen(CONSTANTS), Moments.unseen(inputs.fleet.shape[-1])
+        )
+
+    def with_seen(self, inputs: Inputs) -> Normaliser:
+        """With a batch of inputs, [..., devices, features], added."""
+        return Normaliser(
+            self.devices.with_seen(inputs.devices),
+            self.constants.with_seen(inputs.constants),
+            self.fleet.with_seen(inputs.fleet),
+        )
+
+    def standardised(self, inputs: Inputs) -> Inputs:
+        """The inputs as the network is to see them."""
+        return Inputs(
+            self.devices.standardised(inputs.devices),
+            self.constants.standardised(inputs.constants),
+            self.fleet.standardised(inputs.fleet),
+            inputs.may_train,
+        )
+
+
+class NeuralPolicy(eqx.Module):
+    """Decides with a network. Deterministic unless told to sample; runs wherever a hand-written rule does."""
+
+    network: Network
+    normaliser: Normaliser
+    preference: Preference
+    sampling: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def untrained(cls, network: Network, system: System, state: FleetState, sampling: bool = False) -> NeuralPolicy:
+        """A policy that has seen nothing, with equal preferences."""
+        inputs = network_inputs(system, state)
+        return cls(network, Normaliser.unseen(inputs), jnp.full(3, 1 / 3), sampling)
+
+    def judge(self, inputs: Inputs) -> Judgement:
+        """The network's view of raw inputs."""
+        return self.network(self.normaliser.standardised(inputs), self.preference)
+
+    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
+        inputs = network_inputs(system, state)
+        decide = self.judge(inputs).decide
+        draw = decide.sample(key, inputs.may_train) if self.sampling else decide.most_likely(inputs.may_train)
+        return draw.action()

@@ -1,0 +1,94 @@
+"""Decisions are drawn as the distribution says, and their probabilities are what SciPy and counting make of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem.policy.distribution import PARAMETERS, SCALE_LIMITS, Draw, FleetDistribution, LogitNormal
+
+KEY = jax.random.key(3)
+ALL = jnp.ones(4, bool)
+
+
+def fleet(seed: int = 0, devices: int = 4) -> FleetDistribution:
+    return FleetDistribution.from_parameters(jax.random.normal(jax.random.key(seed), (devices, PARAMETERS)))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(location=st.floats(-4, 4), log_scale=st.floats(-2, 1), x=st.floats(-6, 6))
+def test_density_is_that_of_a_squashed_normal(location: float, log_scale: float, x: float) -> None:
+    choice = 1 / (1 + np.exp(-x))
+    # The density of a at sigmoid(x): the normal's at logit(a), times d logit(a) / da = 1 / (a (1 - a)).
+    expected = scipy.stats.norm.logpdf(x, location, np.exp(log_scale)) - np.log(choice) - np.log(1 - choice)
+    found = LogitNormal(jnp.asarray([location]), jnp.asarray([log_scale])).log_density(jnp.asarray([x]))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("location", "log_scale"), [(0.0, 0.0), (2.0, -1.0), (-1.0, 0.5), (3.0, 0.4), (0.0, -3.0)])
+def test_entropy_is_the_integral(location: float, log_scale: float) -> None:
+    distribution = LogitNormal(jnp.asarray([location]), jnp.asarray([log_scale]))
+
+    def integrand(x: float) -> float:
+        density = scipy.stats.norm.pdf(x, location, np.exp(log_scale))
+        return -density * float(distribution.log_density(jnp.asarray([x]))[0])
+
+    wide = 8 * np.exp(log_scale)
+    expected, _ = scipy.integrate.quad(integrand, location - wide, location + wide, limit=100)
+    assert float(distribution.entropy()[0]) == pytest.approx(expected, abs=2e-3)
+    assert float(distribution.entropy()[0]) <= 1e-6  # the uniform distribution has the most, which is 0
+
+
+def test_modes_come_as_often_as_their_logits_say() -> None:
+    distribution = fleet()
+    keys = jax.random.split(KEY, 20_000)
+    draws = jax.vmap(lambda key: distribution.sample(key, ALL))(keys)
+    np.testing.assert_allclose(np.mean(draws.train, axis=0), jax.nn.sigmoid(distribution.mode_logit), atol=0.015)
+    # The mean of -log p over draws is the entropy.
+    surprise = -jax.vmap(lambda draw: distribution.log_probability(draw, ALL))(draws)
+    assert float(jnp.mean(surprise)) == pytest.approx(float(distribution.entropy(ALL)), abs=0.05)
+
+
+def test_who_may_not_train_serves_and_that_is_certain() -> None:
+    distribution, mask = fleet(), jnp.asarray([True, False, True, False])
+    keys = jax.random.split(KEY, 500)
+    draws = jax.vmap(lambda key: distribution.sample(key, mask))(keys)
+    assert not np.any(np.asarray(draws.train)[:, [1, 3]])
+    assert not np.any(np.asarray(distribution.most_likely(mask).train)[[1, 3]])
+    # Its mode is no decision: changing its logit changes no probability and no entropy.
+    other = FleetDistribution(
+        distribution.mode_logit + jnp.asarray([0.0, 9.0, 0.0, -9.0]), distribution.power, distribution.frequency
+    )
+    draw = jax.tree.map(lambda leaf: leaf[0], draws)
+    assert float(other.log_probability(draw, mask)) == float(distribution.log_probability(draw, mask))
+    assert float(other.entropy(mask)) == pytest.approx(float(distribution.entropy(mask)), abs=1e-5)
+
+
+def test_power_is_a_decision_of_trainers_alone() -> None:
+    distribution = fleet()
+    train = jnp.asarray([True, False, True, False])
+    one = Draw(train, jnp.asarray([0.1, 0.2, 0.3, 0.4]), jnp.zeros(4))
+    other = Draw(train, jnp.asarray([0.1, 5.0, 0.3, -5.0]), jnp.zeros(4))
+    assert float(distribution.log_probability(one, ALL)) == float(distribution.log_probability(other, ALL))
+    assert np.array_equal(one.action().power, other.action().power)
+    assert np.all(np.asarray(one.action().power)[[1, 3]] == 0)
+
+
+def test_extreme_parameters_stay_finite() -> None:
+    parameters = jnp.asarray(np.random.default_rng(0).choice([-1e6, -50.0, 0.0, 50.0, 1e6], (64, PARAMETERS)), float)
+    distribution = FleetDistribution.from_parameters(parameters)
+    everyone = jnp.ones(64, bool)
+    draw = distribution.sample(KEY, everyone)
+    gradient = jax.grad(lambda p: FleetDistribution.from_parameters(p).log_probability(draw, everyone))(parameters)
+    for value in (distribution.log_probability(draw, everyone), distribution.entropy(everyone), gradient):
+        assert np.all(np.isfinite(np.asarray(value)))
+    low, high = SCALE_LIMITS
+    assert np.all(
+        (np.asarray(distribution.power.log_scale) >= low) & (np.asarray(distribution.power.log_scale) <= high)
+    )
+    action = draw.action()
+    assert np.all((np.asarray(action.frequency) >= 0) & (np.asarray(action.frequency) <= 1))
