@@ -12,9 +12,12 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest
 from jaxtyping import install_import_hook
 
-# Every shape and type written in the signatures of the equations is checked as the tests run them.
+# Every shape and type written in the signatures of equations and geometry is checked as the tests run them.
 EQUATIONS = "accuracy ages arrivals channel costs draws dynamics env envelope objectives observation queues shield"
-install_import_hook([f"tandem.feel.{module}" for module in EQUATIONS.split()], "beartype.beartype")
+GEOMETRY = "archive crowding dominance hypervolume"
+CHECKED = [f"tandem.feel.{module}" for module in EQUATIONS.split()]
+CHECKED += [f"tandem.pareto.{module}" for module in GEOMETRY.split()]
+install_import_hook(CHECKED, "beartype.beartype")
 
 from tandem.feel import System, build_system
 from tandem.scenario import Scenario, load_scenario

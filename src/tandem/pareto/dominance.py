@@ -1,0 +1,45 @@
+"""Pareto dominance: which points of a set no other point of the set beats."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import moocore
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
+
+from tandem.pareto.host import as_points, finite_rows
+from tandem.pareto.types import Array, Indices, Mask, Points
+
+
+@jax.jit
+def dominates(a: Float[Array, "*#batch objectives"], b: Float[Array, "*#batch objectives"]) -> Bool[Array, "*#batch"]:
+    """a dominates b: no worse in all objectives and strictly better in at least one. Leading axes broadcast."""
+    return jnp.all(a >= b, axis=-1) & jnp.any(a > b, axis=-1)
+
+
+def counted(points: Points, valid: Mask | None = None) -> Mask:
+    """The rows that are in the set: valid, and finite in every objective."""
+    finite = jnp.all(jnp.isfinite(points), axis=-1)
+    return finite if valid is None else finite & valid
+
+
+@jax.jit
+def non_dominated(points: Points, valid: Mask | None = None) -> Mask:
+    """The mask of the points that no other dominates; of equal points the first. Every pair is compared, O(n^2)."""
+    here = counted(points, valid)
+    index = jnp.arange(points.shape[0])
+    rival, point = points[:, None, :], points[None, :, :]
+    earlier_twin = jnp.all(rival == point, axis=-1) & (index[:, None] < index[None, :])
+    beaten = (dominates(rival, point) | earlier_twin) & here[:, None]
+    return here & ~jnp.any(beaten, axis=0)
+
+
+def front(points: ArrayLike) -> Indices:
+    """The indices of the non-dominated points, ascending; of equal points the first. On the host, double precision."""
+    rows = as_points(points)
+    finite = np.flatnonzero(finite_rows(rows))
+    if len(finite) == 0:
+        return finite
+    return np.asarray(finite[moocore.is_nondominated(rows[finite], maximise=True)])

@@ -1,0 +1,35 @@
+"""The shared vocabulary of shapes: a set of points in objective space, and which of its rows count."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import NDArray
+
+# In compiled code a set has a fixed number of rows and a mask of those that are in it.
+Points = Float[Array, "points objectives"]  # everything maximised
+Points3 = Float[Array, "points 3"]  # accuracy, -latency (s), -energy (J)
+Point3 = Float[Array, "3"]
+PerPoint = Float[Array, " points"]
+Mask = Bool[Array, " points"]
+Counts = Int[Array, " points"]
+Scalar = Float[Array, ""]
+
+# On the host, NumPy in double precision.
+HostPoints = NDArray[np.float64]
+HostMask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+
+__all__ = [
+    "Array",
+    "Counts",
+    "HostMask",
+    "HostPoints",
+    "Indices",
+    "Mask",
+    "PerPoint",
+    "Point3",
+    "Points",
+    "Points3",
+    "Scalar",
+]
