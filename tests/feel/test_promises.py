@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, serve_all, step, step_or_restart
+from tandem.feel.arrivals import PoissonProcess
 from tandem.feel.channel import RayleighChannel, RicianChannel, StaticChannel, build_channel
 from tandem.scenario import device_table, load_scenario
 
@@ -375,3 +376,12 @@ def test_a_step_compiles_once() -> None:
                 state, _ = play(system, state, action)
                 state, _, _ = again(system, state, action)
     assert sorted(traced) == ["reset", "step", "step_or_restart"]
+
+
+def test_a_devices_requests_are_the_same_in_any_fleet() -> None:
+    def requests(size: int) -> np.ndarray:
+        process = PoissonProcess(jnp.linspace(0.5, 30.0, 30)[:size])  # few and many at once: two ways of drawing
+        return np.asarray(process.arrived(jnp.zeros(()), jnp.asarray(3.0), jax.random.key(9)))
+
+    for size in (1, 2, 7, 10):
+        np.testing.assert_array_equal(requests(size), requests(30)[:size])
