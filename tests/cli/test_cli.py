@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from tandem.cli.main import main
+from tandem.cli.simulate import POLICIES
+from tandem.policy import RULES
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +72,18 @@ def test_a_long_trace_is_left_out_and_said_so(tandem, monkeypatch: pytest.Monkey
     assert code == 0
     assert "100 rows" in out
     assert {path.name for path in Path("simulations/paper-threshold").iterdir()} == {"scenario.yaml", "simulation.json"}
+
+
+def test_nothing_of_an_earlier_run_stays_beside_a_new_result(tandem) -> None:
+    common = ("simulate", "--rounds", "5", "--seeds", "1", "--out", "here")
+    tandem(*common)
+    assert Path("here/trace.csv").exists()
+    tandem(*common, "--trace", "none")
+    assert not Path("here/trace.csv").exists()
+
+
+def test_the_help_names_every_policy() -> None:
+    assert all(name in POLICIES for name in RULES)
 
 
 def test_scenario_list(tandem) -> None:

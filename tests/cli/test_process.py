@@ -52,7 +52,9 @@ def test_interrupted_leaves_no_half_written_file(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert "Traceback" not in err
     left = {path.name for path in (tmp_path / "run").iterdir()}
-    assert left <= {"trace.csv", "figure.png"}  # whole, if there at all: they are moved into place
+    assert left <= {"simulation.json", "scenario.yaml", "trace.csv", "figure.png"}  # whole: they are moved into place
+    again = subprocess.run([*COMMAND, "simulate", "--seeds", "1", "--out", "run"], cwd=tmp_path, timeout=120)
+    assert again.returncode == 0  # what was interrupted can be run again, in the same folder
 
 
 def test_help_needs_no_jax() -> None:

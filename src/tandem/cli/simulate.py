@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tandem.runs.simulation import Simulation
 
 RESULT = "simulation.json"
-MOST_ROWS = 2_000_000  # a longer trace is written only if asked for
+DETAILS = ("trace.csv", "trace.parquet", "figure.png")
+MOST_ROWS = 2_000_000  # a longer trace is not written
 
 POLICIES = "random, serve-until-full, round-robin, threshold or drift-plus-penalty"
 
@@ -82,15 +83,17 @@ def simulate(
         **result.summary(),
         "folder": str(folder),
     }
+    for name in DETAILS:  # of an earlier run: they would not belong to this result
+        (folder / name).unlink(missing_ok=True)
+    _write_text(folder / RESULT, json.dumps(document, indent=2) + "\n")
+    _write_text(folder / "scenario.yaml", dump_scenario(loaded))
     if detailed:
         with working("Writing the trace and the figure"):
             _write_details(folder, loaded, system, rule, policy, chosen, trace)
-    _write_text(folder / "scenario.yaml", dump_scenario(loaded))
-    _write_text(folder / RESULT, json.dumps(document, indent=2) + "\n")
     if as_json:
         print_json(document)
         return
-    _print(result, document)
+    _print(result, rule.summary, document)
     if not detailed:
         typer.echo(f"The trace would have {rows:,} rows; use fewer devices, rounds or seeds for a trace and a figure.")
 
@@ -141,7 +144,7 @@ def _write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _print(result: Simulation, document: dict[str, Any]) -> None:
+def _print(result: Simulation, summary: str, document: dict[str, Any]) -> None:
     console = Console()
     seeds = len(result.seeds)
     console.print(
@@ -150,6 +153,7 @@ def _print(result: Simulation, document: dict[str, Any]) -> None:
         f"shield {'on' if document['shield'] else 'off'}",
         highlight=False,
     )
+    console.print(f"({summary})", style="dim", highlight=False)
     table = Table("", "mean", "± 95 %", box=None, header_style="bold")
     labels = {"accuracy": "accuracy", "latency_s": "latency (s)", "energy_j": "energy (J)"}
     for name, label in labels.items():

@@ -25,6 +25,7 @@ from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.system import System, build_system
 from tandem.policy.rules import DriftPlusPenalty, RandomRule, RoundRobin, Rule, ServeUntilFull, Threshold
 from tandem.runs.rollout import EpisodeMeans, mean_outcome
+from tandem.runs.simulation import IN_USERS_UNITS
 from tandem.scenario import load_scenario
 
 FLEET_SIZES = (5, 10, 15, 20, 25, 30)  # the paper's sweep over devices
@@ -56,16 +57,16 @@ class Spread:
         return np.asarray(points[best])
 
 
-def rule_family() -> Iterator[tuple[type[Rule], list[Rule]]]:
-    """Hand-written rules over a grid of their settings, type by type so that each type is one program."""
+def rule_family() -> Iterator[list[Rule]]:
+    """Hand-written rules over a grid of their settings, a list a type, so that each type is one program."""
     levels = (0.0, 0.25, 0.5, 1.0)
     shares = (0.02, 0.1, 0.2, 0.4, 0.7, 2.0)  # 2 is never
-    yield Threshold, [Threshold(s, p, f) for s in shares for p in (0.0, 0.5, 1.0) for f in levels]
-    yield RoundRobin, [RoundRobin(m, p, f) for m in (0.5, 1.0, 2.0, 3.0) for p in (0.0, 1.0) for f in levels]
-    yield RandomRule, [RandomRule(chance) for chance in (0.05, 0.2, 0.5)]
-    yield ServeUntilFull, [ServeUntilFull(p, f) for p in (0.0, 1.0) for f in levels]
+    yield [Threshold(s, p, f) for s in shares for p in (0.0, 0.5, 1.0) for f in levels]
+    yield [RoundRobin(m, p, f) for m in (0.5, 1.0, 2.0, 3.0) for p in (0.0, 1.0) for f in levels]
+    yield [RandomRule(chance) for chance in (0.05, 0.2, 0.5)]
+    yield [ServeUntilFull(p, f) for p in (0.0, 1.0) for f in levels]
     weights = (0.05, 0.3, 1.0, 3.0)
-    yield DriftPlusPenalty, [DriftPlusPenalty(a, s, e) for a in weights for s in weights for e in weights]
+    yield [DriftPlusPenalty(a, s, e) for a in weights for s in weights for e in weights]
 
 
 def spread(system: System, episodes: int = 8, seed: int = 0) -> Spread:
@@ -73,13 +74,13 @@ def spread(system: System, episodes: int = 8, seed: int = 0) -> Spread:
     keys = jax.random.split(jax.random.key(seed), episodes)
     rules: list[Rule] = []
     outcomes: list[EpisodeMeans] = []
-    for _, members in rule_family():
+    for members in rule_family():
         stacked = jax.tree.map(lambda *settings: jnp.asarray(settings, float), *members)
         outcomes.append(_play_family(system, stacked, keys))
         rules += members
     objectives = np.concatenate([np.asarray(o.objectives, np.float64).mean(axis=1) for o in outcomes])
     violations = np.concatenate([np.asarray(o.violated_any, np.float64).mean(axis=1) for o in outcomes])
-    return Spread(rules, objectives * np.array([1.0, -1.0, -1.0]), violations)
+    return Spread(rules, objectives * IN_USERS_UNITS, violations)
 
 
 @jax.jit

@@ -4,6 +4,7 @@ from tandem.policy.distribution import Draw, FleetDistribution
 from tandem.policy.moments import Moments
 from tandem.policy.networks import NETWORKS, FleetNetwork, Network, PaperNetwork
 from tandem.policy.neural import NeuralPolicy, Normaliser
+from tandem.policy.protocol import Policy
 from tandem.policy.rules import RULES, DriftPlusPenalty, RandomRule, RoundRobin, Rule, ServeUntilFull, Threshold
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "NeuralPolicy",
     "Normaliser",
     "PaperNetwork",
+    "Policy",
     "RandomRule",
     "RoundRobin",
     "Rule",

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from tandem.feel.env import reset, step
-from tandem.feel.state import Action, FleetState, RoundOutcome
+from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
-
-
-@runtime_checkable
-class Policy(Protocol):
-    """Anything that decides: a rule, or a trained network. A pytree, so that it can be traced and stacked."""
-
-    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
-        """Decide for every device at the start of a round."""
+from tandem.policy.protocol import Policy
 
 
 @eqx.filter_jit
