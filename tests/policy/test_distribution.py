@@ -48,9 +48,10 @@ def test_modes_come_as_often_as_their_logits_say() -> None:
     keys = jax.random.split(KEY, 20_000)
     draws = jax.vmap(lambda key: distribution.sample(key, ALL))(keys)
     np.testing.assert_allclose(np.mean(draws.train, axis=0), jax.nn.sigmoid(distribution.mode_logit), atol=0.015)
-    # The mean of -log p over draws is the entropy.
+    # The mean of -log p over draws is the entropy; the fleet's log p is the sum over devices.
     surprise = -jax.vmap(lambda draw: distribution.log_probability(draw, ALL))(draws)
-    assert float(jnp.mean(surprise)) == pytest.approx(float(distribution.entropy(ALL)), abs=0.05)
+    assert surprise.shape == (20_000, 4)
+    assert float(jnp.mean(jnp.sum(surprise, axis=1))) == pytest.approx(float(distribution.entropy(ALL)), abs=0.05)
 
 
 def test_who_may_not_train_serves_and_that_is_certain() -> None:
@@ -64,7 +65,7 @@ def test_who_may_not_train_serves_and_that_is_certain() -> None:
         distribution.mode_logit + jnp.asarray([0.0, 9.0, 0.0, -9.0]), distribution.power, distribution.frequency
     )
     draw = jax.tree.map(lambda leaf: leaf[0], draws)
-    assert float(other.log_probability(draw, mask)) == float(distribution.log_probability(draw, mask))
+    np.testing.assert_array_equal(other.log_probability(draw, mask), distribution.log_probability(draw, mask))
     assert float(other.entropy(mask)) == pytest.approx(float(distribution.entropy(mask)), abs=1e-5)
 
 
@@ -73,9 +74,28 @@ def test_power_is_a_decision_of_trainers_alone() -> None:
     train = jnp.asarray([True, False, True, False])
     one = Draw(train, jnp.asarray([0.1, 0.2, 0.3, 0.4]), jnp.zeros(4))
     other = Draw(train, jnp.asarray([0.1, 5.0, 0.3, -5.0]), jnp.zeros(4))
-    assert float(distribution.log_probability(one, ALL)) == float(distribution.log_probability(other, ALL))
+    np.testing.assert_array_equal(distribution.log_probability(one, ALL), distribution.log_probability(other, ALL))
     assert np.array_equal(one.action().power, other.action().power)
     assert np.all(np.asarray(one.action().power)[[1, 3]] == 0)
+
+
+def test_a_device_s_probability_is_its_own() -> None:
+    """By hand for each device, and untouched by what the others are told or decide."""
+    distribution, mask = fleet(), jnp.asarray([True, True, True, False])
+    draw = Draw(
+        jnp.asarray([True, False, True, False]), jnp.asarray([0.3, 0.0, -1.0, 0.0]), jnp.asarray([0.5, -0.5, 2.0, 0.0])
+    )
+    found = np.asarray(distribution.log_probability(draw, mask))
+    for device in range(4):
+        chance = 1 / (1 + np.exp(-float(distribution.mode_logit[device])))
+        expected = float(distribution.frequency.log_density(draw.frequency_logit)[device])
+        if mask[device]:
+            expected += np.log(chance if draw.train[device] else 1 - chance)
+        if draw.train[device]:
+            expected += float(distribution.power.log_density(draw.power_logit)[device])
+        assert found[device] == pytest.approx(expected, abs=1e-5)
+    others = Draw(draw.train.at[0].set(False), draw.power_logit.at[0].set(9.0), draw.frequency_logit.at[0].set(9.0))
+    np.testing.assert_array_equal(distribution.log_probability(others, mask)[1:], found[1:])
 
 
 def test_extreme_parameters_stay_finite() -> None:
@@ -83,7 +103,9 @@ def test_extreme_parameters_stay_finite() -> None:
     distribution = FleetDistribution.from_parameters(parameters)
     everyone = jnp.ones(64, bool)
     draw = distribution.sample(KEY, everyone)
-    gradient = jax.grad(lambda p: FleetDistribution.from_parameters(p).log_probability(draw, everyone))(parameters)
+    gradient = jax.grad(lambda p: FleetDistribution.from_parameters(p).log_probability(draw, everyone).sum())(
+        parameters
+    )
     for value in (distribution.log_probability(draw, everyone), distribution.entropy(everyone), gradient):
         assert np.all(np.isfinite(np.asarray(value)))
     low, high = SCALE_LIMITS

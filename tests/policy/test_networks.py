@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tandem.feel import System, build_system, reset
-from tandem.policy import NETWORKS, FleetNetwork, Moments, NeuralPolicy
+from tandem.policy import NETWORKS, FleetDistribution, FleetNetwork, Moments, NeuralPolicy
 from tandem.policy.inputs import CONSTANTS, Inputs, network_inputs
+from tandem.policy.networks import CoinFlip, Judgement, PaperNetwork, summable
 from tandem.runs import simulate
 from tandem.scenario import load_scenario
 
@@ -22,33 +23,105 @@ def loud(network: eqx.Module) -> eqx.Module:
     return eqx.combine(jax.tree.map(lambda leaf: 3 * leaf + 0.1 * jax.random.normal(KEY, leaf.shape), arrays), rest)
 
 
-def random_inputs(devices: int, features: int = 10, seed: int = 0) -> Inputs:
+def random_inputs(devices: int, states: tuple[int, ...] = (), features: int = 10, seed: int = 0) -> Inputs:
     rng = np.random.default_rng(seed)
-    return Inputs(
-        jnp.asarray(rng.normal(size=(devices, features)), float),
-        jnp.asarray(rng.normal(size=(devices, CONSTANTS)), float),
-        jnp.asarray(rng.normal(size=1), float),
-        jnp.ones(devices, bool),
-    )
+
+    def normal(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=(*states, *shape)), float)
+
+    return Inputs(normal(devices, features), normal(devices, CONSTANTS), normal(1), jnp.ones((*states, devices), bool))
 
 
 def permuted(inputs: Inputs, order: np.ndarray) -> Inputs:
-    return Inputs(inputs.devices[order], inputs.constants[order], inputs.fleet, inputs.may_train[order])
-
-
-@pytest.mark.parametrize("conditioned", [False, True])
-def test_permuting_devices_permutes_decisions(paper_system: System, conditioned: bool) -> None:
-    network = loud(FleetNetwork.create(paper_system, KEY, conditioned=conditioned))
-    inputs, order = random_inputs(10), np.random.default_rng(1).permutation(10)
-    straight, shuffled = network(inputs, EQUAL), network(permuted(inputs, order), EQUAL)
-    decisions = straight.decide.most_likely(inputs.may_train)
-    again = shuffled.decide.most_likely(inputs.may_train)
-    assert len(set(np.asarray(decisions.frequency_logit).tolist())) == 10
-    np.testing.assert_array_equal(again.train, np.asarray(decisions.train)[order])
-    np.testing.assert_allclose(
-        again.frequency_logit, np.asarray(decisions.frequency_logit)[order], rtol=2e-5, atol=2e-6
+    return Inputs(
+        inputs.devices[..., order, :], inputs.constants[..., order, :], inputs.fleet, inputs.may_train[..., order]
     )
-    np.testing.assert_allclose(shuffled.values, straight.values, rtol=2e-5, atol=2e-6)
+
+
+def by_device(judged: Judgement, may_train: jax.Array) -> dict[str, np.ndarray]:
+    """Everything a network says of single devices, devices last."""
+    draw = judged.decide.most_likely(may_train)
+    return {
+        "train": np.asarray(draw.train),
+        "mode_logit": np.asarray(judged.decide.mode_logit),
+        "power_logit": np.asarray(draw.power_logit),
+        "power_scale": np.asarray(judged.decide.power.log_scale),
+        "frequency_logit": np.asarray(draw.frequency_logit),
+        "frequency_scale": np.asarray(judged.decide.frequency.log_scale),
+        "values": np.moveaxis(np.asarray(judged.values), -1, 0),
+    }
+
+
+def one_state(network: FleetNetwork, inputs: Inputs) -> Judgement:
+    return network(inputs, EQUAL)
+
+
+def many_states(network: FleetNetwork, inputs: Inputs) -> Judgement:
+    return jax.vmap(lambda one: network(one, EQUAL))(inputs)
+
+
+def many_networks(network: FleetNetwork, inputs: Inputs) -> Judgement:
+    weights, shape = eqx.partition(network, eqx.is_inexact_array)
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf, -leaf]), weights)
+    return jax.vmap(lambda one: many_states(eqx.combine(one, shape), inputs))(several)
+
+
+# How a network is run: in a shell, by a scheduler, in an update, and in the update of a population.
+WAYS = {
+    "plain": (one_state, ()),
+    "compiled": (eqx.filter_jit(one_state), ()),
+    "batched": (eqx.filter_jit(many_states), (64,)),
+    "population": (eqx.filter_jit(many_networks), (40,)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 17, 30, 1000])
+def test_permuting_devices_permutes_decisions_bit_for_bit(paper_system: System, size: int, way: str) -> None:
+    run, states = WAYS[way]
+    network = loud(FleetNetwork.create(paper_system, KEY, conditioned=size % 2 == 0))
+    inputs = random_inputs(size, states)
+    straight = by_device(run(network, inputs), inputs.may_train)
+    assert len(np.unique(straight["frequency_logit"])) > 0.9 * straight["frequency_logit"].size
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(size)
+        shuffled = by_device(run(network, permuted(inputs, order)), inputs.may_train)
+        for name, values in straight.items():
+            np.testing.assert_array_equal(shuffled[name], values[..., order], err_msg=name)
+
+
+@pytest.mark.parametrize("size", [1, 2, 10, 1000, 100_000])
+def test_what_is_summable_adds_up_alike_in_any_order(size: int) -> None:
+    rng = np.random.default_rng(size)
+    codes = jnp.asarray(np.tanh(rng.normal(0, 2, (size, 8))), float)
+    rounded = summable(codes)
+    # The exact sum, in double precision, is what every order of single additions gives.
+    exact = np.asarray(rounded, np.float64).sum(axis=0)
+    for seed in range(3):
+        shuffled = rounded[np.random.default_rng(seed).permutation(size)]
+        np.testing.assert_array_equal(np.asarray(jnp.sum(shuffled, axis=0), np.float64), exact)
+        np.testing.assert_array_equal(np.cumsum(np.asarray(shuffled), axis=0, dtype=np.float32)[-1], exact)
+    # Rounding leaves the mean where it was, and derivatives are those of the plain mean.
+    np.testing.assert_allclose(jnp.mean(rounded, axis=0), jnp.mean(codes, axis=0), atol=6e-5)
+    weights = jnp.asarray(rng.normal(size=8), float)
+    gradient = jax.grad(lambda free: jnp.mean(summable(free), axis=0) @ weights)(codes)
+    np.testing.assert_allclose(gradient, jnp.tile(weights / size, (size, 1)), rtol=1e-6)
+
+
+def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System) -> None:
+    """A device's decision is its head's on its code followed by the context, as Equinox computes it."""
+    network = loud(FleetNetwork.create(paper_system, KEY, conditioned=True))
+    inputs = random_inputs(10)
+    codes = jax.vmap(network.encoder)(jnp.concatenate([inputs.devices, inputs.constants], axis=-1))
+    pooled = jnp.concatenate([codes.mean(axis=0), codes.max(axis=0), inputs.fleet, EQUAL])
+    context = network.context(pooled)
+    situations = [jnp.concatenate([code, context]) for code in codes]
+    expected = FleetDistribution.from_parameters(jnp.stack([network.head(situation) for situation in situations]))
+    found = network(inputs, EQUAL)
+    for one, other in zip(jax.tree.leaves(found.decide), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    values = jnp.stack([network.critic(situation) for situation in situations])
+    np.testing.assert_allclose(found.values, values, rtol=1e-4, atol=1e-4)
 
 
 def test_a_preference_moves_only_a_conditioned_network(paper_system: System) -> None:
@@ -63,11 +136,42 @@ def test_a_preference_moves_only_a_conditioned_network(paper_system: System) -> 
 @pytest.mark.parametrize("observation", ["paper", "full"])
 def test_every_network_plays_an_episode(name: str, observation: str) -> None:
     system = build_system(load_scenario("paper", {"observation": observation, "rounds": 20}))
-    policy = NeuralPolicy.untrained(NETWORKS[name].create(system, KEY), system, reset(system, KEY), sampling=True)
+    policy = NeuralPolicy.untrained(
+        NETWORKS[name].create(system, KEY), system, reset(system, KEY), sampling="everything"
+    )
     result = simulate(system, policy, range(4))
     assert result.violation_rate.max() == 0  # whatever a network says, the shield holds
     assert result.trainers.min() > 0
     assert np.all(np.isfinite(result.objectives))
+
+
+def test_what_is_left_to_chance_is_what_the_policy_says(paper_system: System) -> None:
+    state = eqx.tree_at(lambda s: s.data, reset(paper_system, KEY), 0.5 * paper_system.data_limit)
+    network = loud(FleetNetwork.create(paper_system, KEY))
+    normal = NeuralPolicy.untrained(network, paper_system, state)
+    chosen = {}
+    for sampling in ("nothing", "modes", "everything"):
+        policy = NeuralPolicy(network, normal.normaliser, normal.preference, sampling)
+        keys = jax.random.split(KEY, 50)
+        chosen[sampling] = jax.vmap(lambda key, policy=policy: policy(paper_system, state, key))(keys)
+    likeliest = chosen["nothing"]
+    assert np.all(np.ptp(np.asarray(likeliest.frequency), axis=0) == 0)
+    assert np.all(np.asarray(likeliest.train) == np.asarray(likeliest.train)[0])
+    assert np.any(np.asarray(chosen["modes"].train) != np.asarray(likeliest.train))
+    np.testing.assert_array_equal(chosen["modes"].frequency, likeliest.frequency)
+    np.testing.assert_array_equal(chosen["modes"].train, chosen["everything"].train)
+    assert np.all(np.ptp(np.asarray(chosen["everything"].frequency), axis=0) > 0)
+
+
+@pytest.mark.parametrize("choices", [PaperNetwork, FleetNetwork])
+def test_coins_are_fair_whatever_the_network_thinks(choices: type, paper_system: System) -> None:
+    inputs = random_inputs(10)
+    inner = loud(choices.create(paper_system, KEY))
+    judged, opinion = CoinFlip(inner)(inputs, EQUAL), inner(inputs, EQUAL)
+    assert np.all(np.asarray(judged.decide.mode_logit) == 0)
+    assert np.all(np.asarray(opinion.decide.mode_logit) != 0)
+    np.testing.assert_array_equal(judged.decide.frequency.location, opinion.decide.frequency.location)
+    np.testing.assert_array_equal(judged.values, opinion.values)
 
 
 def test_one_set_of_weights_serves_any_fleet(paper_system: System) -> None:

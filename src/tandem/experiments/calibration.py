@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.system import System, build_system
+from tandem.policy.rollout import EpisodeMeans, mean_outcome
 from tandem.policy.rules import DriftPlusPenalty, RandomRule, RoundRobin, Rule, ServeUntilFull, Threshold
-from tandem.runs.rollout import EpisodeMeans, mean_outcome
 from tandem.runs.simulation import IN_USERS_UNITS
 from tandem.scenario import load_scenario
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from tandem.feel.reduce import fleet_mean
-from tandem.feel.types import DeviceFlags, Flag, Objectives, PerDevice
+from tandem.feel.state import RoundOutcome
+from tandem.feel.types import Array, DeviceFlags, Flag, Objectives, PerDevice
 
 OBJECTIVES = ("accuracy", "latency_s", "energy_j")
 
 
 def round_objectives(train: DeviceFlags, accuracy: PerDevice, latency_s: PerDevice, energy_j: PerDevice) -> Objectives:
     """(r1, r2, r3): means over devices of (1-alpha) Acc, -(1-alpha) L_tot and -E; over all rounds, (o1, -o2, -o3)."""
-    served_accuracy = fleet_mean(jnp.where(train, 0.0, accuracy))
-    served_latency_s = fleet_mean(jnp.where(train, 0.0, latency_s))
-    return jnp.stack([served_accuracy, -served_latency_s, -fleet_mean(energy_j)])
+    return jnp.stack([fleet_mean(share) for share in _shares(train, accuracy, latency_s, energy_j)])
+
+
+def device_objectives(outcome: RoundOutcome) -> Float[Array, "devices 3"]:
+    """What each device contributes to (r1, r2, r3), which is the mean over devices of this."""
+    train = outcome.executed.train
+    return jnp.stack(_shares(train, outcome.accuracy, outcome.latency_s, outcome.energy_j), axis=-1)
+
+
+def _shares(
+    train: DeviceFlags, accuracy: PerDevice, latency_s: PerDevice, energy_j: PerDevice
+) -> tuple[PerDevice, PerDevice, PerDevice]:
+    return jnp.where(train, 0.0, accuracy), -jnp.where(train, 0.0, latency_s), -energy_j
 
 
 def reward(objectives: Objectives, violated: Flag, penalty: Objectives) -> Objectives:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import equinox as eqx
 import jax.numpy as jnp
 
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import RandomKey
+from tandem.policy.distribution import Draw
 from tandem.policy.inputs import CONSTANTS, Inputs, network_inputs
 from tandem.policy.moments import Moments
 from tandem.policy.networks import Judgement, Network, Preference
+
+# What is left to chance when a policy decides: nothing when deployed, modes alone for one that tosses coins for them.
+Sampling = Literal["nothing", "modes", "everything"]
 
 
 class Normaliser(eqx.Module):
@@ -51,10 +57,12 @@ class NeuralPolicy(eqx.Module):
     network: Network
     normaliser: Normaliser
     preference: Preference
-    sampling: bool = eqx.field(static=True, default=False)
+    sampling: Sampling = eqx.field(static=True, default="nothing")
 
     @classmethod
-    def untrained(cls, network: Network, system: System, state: FleetState, sampling: bool = False) -> NeuralPolicy:
+    def untrained(
+        cls, network: Network, system: System, state: FleetState, sampling: Sampling = "nothing"
+    ) -> NeuralPolicy:
         """A policy that has seen nothing, with equal preferences."""
         inputs = network_inputs(system, state)
         return cls(network, Normaliser.unseen(inputs), jnp.full(3, 1 / 3), sampling)
@@ -66,5 +74,11 @@ class NeuralPolicy(eqx.Module):
     def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
         inputs = network_inputs(system, state)
         decide = self.judge(inputs).decide
-        draw = decide.sample(key, inputs.may_train) if self.sampling else decide.most_likely(inputs.may_train)
-        return draw.action()
+        drawn, likeliest = decide.sample(key, inputs.may_train), decide.most_likely(inputs.may_train)
+        match self.sampling:
+            case "nothing":
+                return likeliest.action()
+            case "modes":
+                return Draw(drawn.train, likeliest.power_logit, likeliest.frequency_logit).action()
+            case "everything":
+                return drawn.action()

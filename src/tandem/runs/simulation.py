@@ -17,7 +17,7 @@ from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.policy.protocol import Policy
-from tandem.runs.rollout import episodes, mean_outcome
+from tandem.policy.rollout import episodes, mean_outcome
 
 # Everything maximised inside, in the user's units outside: accuracy up, latency and energy down.
 IN_USERS_UNITS = np.array([1.0, -1.0, -1.0])
