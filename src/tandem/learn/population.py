@@ -1,0 +1,76 @@
+"""Many learners in one program: stacked along a leading axis, which several processors or GPUs share out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tandem.feel.system import System
+from tandem.learn.ppo import Learner, Report, Settings, train_step
+from tandem.learn.team import Team
+
+Tree = TypeVar("Tree")
+UNDIVIDED, BY_MEMBER = PartitionSpec(), PartitionSpec("members")  # type: ignore[no-untyped-call]
+
+
+def stacked(members: Sequence[Tree]) -> Tree:
+    """One tree of arrays with an axis for the members; what is no array is that of the first."""
+    arrays, rest = zip(*(eqx.partition(member, eqx.is_array) for member in members), strict=True)
+    together: Tree = eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays), rest[0])
+    return together
+
+
+def member(population: Tree, index: Any) -> Tree:
+    """One of the members, or several for an array of indices."""
+    some: Tree = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, population)
+    return some
+
+
+def size(population: Any) -> int:
+    """How many members there are."""
+    return int(jax.tree.leaves(eqx.filter(population, eqx.is_array))[0].shape[0])
+
+
+def mesh_for(system: System, members: int, settings: Settings) -> Mesh:
+    """The devices that can share the work evenly: learners are shared out first, then the episodes of each."""
+    devices = jax.device_count()
+    by_member = math.gcd(members, devices)
+    minibatch = settings.rounds_per_step(system) // settings.minibatches
+    by_episode = math.gcd(devices // by_member, settings.episodes, minibatch)
+    chosen = np.asarray(jax.devices()[: by_member * by_episode])
+    return Mesh(chosen.reshape(by_member, by_episode), ("members", "episodes"))
+
+
+def everywhere(tree: Tree, mesh: Mesh) -> Tree:
+    """The tree with every array on every device. A program that is given one and returns one compiles only once."""
+    if mesh.size == 1:
+        return tree
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    copies: Tree = eqx.combine(jax.device_put(arrays, NamedSharding(mesh, UNDIVIDED)), rest)
+    return copies
+
+
+def train_population(system: System, population: Learner, settings: Settings) -> tuple[Learner, Report]:
+    """One training step of every learner."""
+    arrays, rest = eqx.partition(population, eqx.is_array)
+    mesh = mesh_for(system, size(arrays), settings)
+    team = Team(mesh.shape["episodes"], "episodes")
+
+    def train(arrays: Learner) -> tuple[Learner, Report]:
+        def one(member: Learner) -> tuple[Learner, Report]:
+            learner, report = train_step(system, eqx.combine(member, rest), settings, team)
+            return eqx.filter(learner, eqx.is_array), report
+
+        return jax.vmap(one)(arrays)
+
+    if mesh.size > 1:
+        train = jax.shard_map(train, mesh=mesh, in_specs=BY_MEMBER, out_specs=BY_MEMBER, check_vma=False)
+    trained, report = train(arrays)
+    return eqx.combine(trained, rest), report
