@@ -1,0 +1,136 @@
+"""What every algorithm has in common, so that one driver runs, saves and resumes them all.
+
+An algorithm goes through stages; in each it makes a number of steps, some at a time. Its state is a tree of arrays and
+a function of the seed alone, so a saved state goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+from jaxtyping import Bool, Float, Int
+
+from tandem.errors import InputError
+from tandem.feel.system import System
+from tandem.feel.types import Array, RandomKey, Scalar
+from tandem.learn.options import Options
+from tandem.learn.population import member
+from tandem.policy.networks import Network
+from tandem.policy.neural import NeuralPolicy, Normaliser, Sampling
+
+PARTS = 40  # into which a stage is cut, for progress and checkpoints
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the way."""
+
+    name: str
+    chunks: int
+    steps: int  # in each chunk
+    rounds_per_step: int  # environment rounds, all learners together
+
+    @classmethod
+    def of(cls, name: str, steps: int, rounds_per_step: int) -> Stage:
+        """About this many steps, never more, in even chunks: a last one of another length would compile anew."""
+        chunk = max(1, steps // PARTS)
+        return cls(name, steps // chunk, chunk, rounds_per_step)
+
+    @property
+    def rounds(self) -> int:
+        """Environment rounds of the whole stage."""
+        return self.chunks * self.steps * self.rounds_per_step
+
+
+class Seen(eqx.Module):
+    """What a chunk of steps was like."""
+
+    points: Float[Array, "points 3"]  # mean rewards: of the archive, or of the episodes just played
+    valid: Bool[Array, " points"]
+    violation_rate: Scalar
+    entropy: Scalar
+    value_error: Scalar
+    clipped: Scalar
+
+
+class Candidates(eqx.Module):
+    """Policies that may go into the front. Several may share a network and differ in the preference they follow."""
+
+    networks: Network  # stacked
+    normalisers: Normaliser  # stacked
+    owner: Int[Array, " candidates"]  # whose network
+    preferences: Float[Array, "candidates 3"]
+    stage: Int[Array, " candidates"]  # in which each came to be
+    objective: Int[Array, " candidates"]  # which it was to improve there, -1 if it followed its preference
+    valid: Bool[Array, " candidates"]
+
+    def policies(self, sampling: Sampling) -> NeuralPolicy:
+        """A stack of policies, one for each candidate."""
+        return NeuralPolicy(
+            member(self.networks, self.owner), member(self.normalisers, self.owner), self.preferences, sampling
+        )
+
+
+class Algorithm(ABC):
+    """A way from a scenario to a front."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    options_type: ClassVar[type[Options]]
+    presets: ClassVar[dict[str, dict[str, Any]]]
+    sampling: ClassVar[Sampling] = "nothing"  # what its policies leave to chance when they are used
+
+    def __init__(self, system: System, options: Options, systems: tuple[System, ...] = ()) -> None:
+        """For a fleet, and, if it can train on several sizes of it, those."""
+        self.system = system
+        self.options = options
+        self.systems = systems or (system,)
+
+    @property
+    @abstractmethod
+    def stages(self) -> tuple[Stage, ...]:
+        """The whole way, planned so that the budget of rounds is kept, validation included."""
+
+    @property
+    @abstractmethod
+    def most_candidates(self) -> int:
+        """The largest number of policies that will have to be validated."""
+
+    @abstractmethod
+    def network(self, key: RandomKey) -> Network:
+        """A fresh network of the kind it trains."""
+
+    @abstractmethod
+    def start(self, key: RandomKey) -> Any:
+        """The state before the first step."""
+
+    def begin(self, stage: int, state: Any) -> Any:
+        """The state as a stage after the first finds it; pure, so that its shape can be known without running it."""
+        raise NotImplementedError(f"{self.name} has no stage {stage}")
+
+    @abstractmethod
+    def advance(self, stage: int, state: Any) -> tuple[Any, Seen]:
+        """Make one chunk of steps."""
+
+    @abstractmethod
+    def candidates(self, state: Any) -> Candidates:
+        """What has been found so far."""
+
+    @property
+    def validation_rounds(self) -> int:
+        """The rounds kept for validation."""
+        return self.most_candidates * self.options.validation_episodes * self.system.rounds
+
+    def steps_within(self, rounds: int, rounds_per_step: int, stage: str) -> int:
+        """How many steps fit, at least one."""
+        steps = rounds // rounds_per_step
+        if steps < 1:
+            needed = self.validation_rounds + rounds_per_step
+            raise InputError(
+                f"rounds is {self.options.rounds}, too few for one step of {stage} ({rounds_per_step} rounds) after "
+                f"validation ({self.validation_rounds} rounds); give {needed} or more, or smaller steps."
+            )
+        return int(steps)

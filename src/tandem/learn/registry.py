@@ -1,0 +1,12 @@
+"""The algorithms by name. One more is a file and a line here."""
+
+from __future__ import annotations
+
+from tandem.learn.algorithm import Algorithm
+from tandem.learn.cmoppo import CMOPPO
+from tandem.learn.conditioned import Conditioned
+from tandem.learn.scalarised import RandomModePPO, ScalarisedPPO
+
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    algorithm.name: algorithm for algorithm in (Conditioned, CMOPPO, ScalarisedPPO, RandomModePPO)
+}

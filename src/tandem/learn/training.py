@@ -1,0 +1,113 @@
+"""The driver: an algorithm from its start, or from where it stood, to its end, a chunk of steps at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from tandem.learn.algorithm import Algorithm
+from tandem.learn.delivery import Delivery, deliver
+from tandem.pareto import cardinality, hypervolume
+
+# The streams of randomness of a run; measuring uses seeds of its own, see ``tandem.runs``. Small numbers would not do:
+# splitting a key gives the same keys as folding in 0 and 1.
+TRAINING, VALIDATION = 101, 102
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands, between two chunks."""
+
+    stage: int
+    chunk: int  # chunks done in this stage
+    state: Any
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, and how it goes."""
+
+    stage: str
+    number: int  # of the stage, from 0
+    step: int  # in the stage
+    steps: int  # of the stage
+    rounds: int  # environment rounds spent since the start
+    planned_rounds: int  # of training, in all
+    hypervolume: float  # of the archive, or of the episodes of the last chunk
+    policies: int  # non-dominated among those
+    violation_rate: float
+    entropy: float
+    value_error: float
+    clipped: float
+
+
+def start_key(seed: int, stream: int) -> Any:
+    """The key of one of a run's streams of randomness."""
+    return jax.random.fold_in(jax.random.key(seed), stream)
+
+
+def begin(algorithm: Algorithm, seed: int) -> Checkpoint:
+    """Before the first step."""
+    return Checkpoint(0, 0, algorithm.start(start_key(seed, TRAINING)))
+
+
+def blank(algorithm: Algorithm, stage: int) -> Any:
+    """The shapes and types of a state in a stage, for a reader of saved ones; nothing is computed."""
+    state = eqx.filter_eval_shape(algorithm.start, start_key(0, TRAINING))
+    if stage > 0:
+        state = eqx.filter_eval_shape(lambda before: algorithm.begin(stage, before), state)
+    return state
+
+
+def finished(algorithm: Algorithm, now: Checkpoint) -> bool:
+    """Whether all steps are made."""
+    return now.stage == len(algorithm.stages) - 1 and now.chunk == algorithm.stages[-1].chunks
+
+
+def train(algorithm: Algorithm, now: Checkpoint) -> Iterator[tuple[Checkpoint, Progress]]:
+    """Go on from a checkpoint to the end, and say after every chunk where it stands."""
+    stages = algorithm.stages
+    while not finished(algorithm, now):
+        if now.chunk == stages[now.stage].chunks:
+            now = Checkpoint(now.stage + 1, 0, algorithm.begin(now.stage + 1, now.state))
+        state, seen = algorithm.advance(now.stage, now.state)
+        now = Checkpoint(now.stage, now.chunk + 1, state)
+        points = np.asarray(seen.points, np.float64)[np.asarray(seen.valid)]
+        stage = stages[now.stage]
+        done = sum(earlier.rounds for earlier in stages[: now.stage])
+        yield (
+            now,
+            Progress(
+                stage=stage.name,
+                number=now.stage,
+                step=now.chunk * stage.steps,
+                steps=stage.chunks * stage.steps,
+                rounds=done + now.chunk * stage.steps * stage.rounds_per_step,
+                planned_rounds=sum(stage.rounds for stage in stages),
+                hypervolume=hypervolume(points, np.array(reference_point(algorithm))),
+                policies=cardinality(points),
+                violation_rate=float(seen.violation_rate),
+                entropy=float(seen.entropy),
+                value_error=float(seen.value_error),
+                clipped=float(seen.clipped),
+            ),
+        )
+
+
+def reference_point(algorithm: Algorithm) -> tuple[float, float, float]:
+    """The reference of the hypervolume, maximised."""
+    accuracy, latency_s, energy_j = algorithm.options.reference
+    return accuracy, -latency_s, -energy_j
+
+
+def conclude(algorithm: Algorithm, now: Checkpoint, seed: int) -> Delivery:
+    """Validate what was found and choose the front."""
+    candidates = algorithm.candidates(now.state)
+    keys = jax.random.split(start_key(seed, VALIDATION), algorithm.options.validation_episodes)
+    policies = candidates.policies(algorithm.sampling)
+    return deliver(algorithm.system, candidates, policies, keys, algorithm.options.tolerance)

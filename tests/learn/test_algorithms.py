@@ -1,0 +1,391 @@
+"""Every algorithm of the registry keeps its budget and its word on seeds and checkpoints, and delivers a front."""
+
+import re
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tandem.errors import InputError
+from tandem.feel import System, build_system, reset
+from tandem.learn import ALGORITHMS, Algorithm, Checkpoint, Delivery, Learner, Settings, begin, conclude, train
+from tandem.learn.algorithm import Stage
+from tandem.learn.experience import play
+from tandem.learn.population import member, stacked, train_population
+from tandem.learn.snapshots import Snapshot, Snapshots
+from tandem.learn.training import VALIDATION, blank, finished, start_key
+from tandem.pareto import dominates
+from tandem.policy import FleetNetwork, NeuralPolicy
+from tandem.policy.moments import Moments
+from tandem.policy.networks import CoinFlip
+from tandem.policy.rollout import mean_outcome
+from tandem.scenario import load_scenario
+
+KEY = jax.random.key(8)
+EPISODE = 10  # rounds
+
+
+@pytest.fixture(scope="module")
+def tiny() -> System:
+    return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": EPISODE}))
+
+
+def algorithm(name: str, system: System, **changes: Any) -> Algorithm:
+    """So small that a whole run takes seconds."""
+    values: dict[str, Any] = {"episodes": 2, "epochs": 1, "minibatches": 2, "validation_episodes": 2}
+    if name == "tandem":
+        values |= {"rounds": 300, "divisions": 2, "width": 8}
+    else:
+        values |= {"rounds": 900, "preferences": 3, "archive": 6}
+    if name == "c-moppo":
+        values |= {"extended": 1, "extension_steps": 2}
+    kind = ALGORITHMS[name]
+    return kind(system, kind.options_type(**{**values, **changes}))
+
+
+def rounds_planned(one: Algorithm) -> int:
+    return sum(stage.rounds for stage in one.stages) + one.validation_rounds
+
+
+def refusal(one: Algorithm) -> str | None:
+    """What is said of a budget that is too small."""
+    try:
+        return None if one.stages else ""
+    except InputError as error:
+        return str(error)
+
+
+count = st.integers(1, 12)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@hypothesis_settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    rounds=st.integers(1, 3_000_000),
+    episodes=count,
+    validation=count,
+    preferences=count,
+    archive=st.integers(1, 200),
+    extended=count,
+    steps=count,
+    share=st.floats(0.05, 0.95),
+    divisions=count,
+)
+def test_the_budget_is_kept_and_used(
+    name: str,
+    tiny: System,
+    rounds: int,
+    episodes: int,
+    validation: int,
+    preferences: int,
+    archive: int,
+    extended: int,
+    steps: int,
+    share: float,
+    divisions: int,
+) -> None:
+    changes: dict[str, Any] = {"rounds": rounds, "episodes": episodes, "validation_episodes": validation}
+    if name == "tandem":
+        changes |= {"divisions": divisions}
+    else:
+        changes |= {"preferences": preferences, "archive": archive}
+    if name == "c-moppo":
+        changes |= {"extended": extended, "extension_steps": steps, "initialisation": share}
+    one = algorithm(name, tiny, **changes)
+    refused = refusal(one)
+    if refused is not None:
+        assert f"rounds is {rounds}" in refused
+        # What the message tells the user to give is enough.
+        enough = int(re.search(r"give (\d+) or more", refused)[1])
+        assert enough > rounds
+        assert 0 < rounds_planned(algorithm(name, tiny, **{**changes, "rounds": enough})) <= enough
+        return
+    stages = one.stages
+    assert rounds_planned(one) <= rounds
+    assert all(stage.chunks >= 1 and stage.steps >= 1 for stage in stages)
+    # A step more of the first stage would not fit, but for the chunks being even: a fortieth of a stage at most.
+    unused = rounds - rounds_planned(one)
+    assert unused < stages[0].rounds_per_step + stages[0].rounds / 40
+    if rounds > 20 * (one.validation_rounds + stages[0].rounds_per_step):
+        assert unused < 0.1 * rounds
+
+
+def test_a_stage_never_has_more_steps_than_it_is_given() -> None:
+    for steps in range(1, 1000):
+        stage = Stage.of("some", steps, 7)
+        made = stage.chunks * stage.steps
+        assert 0.97 * steps < made <= steps
+        assert stage.chunks <= 79
+        assert stage.rounds == made * 7
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_preset_fits_the_paper_s_fleet_and_uses_its_budget(name: str, paper_system: System) -> None:
+    kind = ALGORITHMS[name]
+    assert len(kind.summary) > 20
+    for preset in kind.presets.values():
+        one = kind(paper_system, kind.options_type(**preset))
+        assert 0.9 * one.options.rounds < rounds_planned(one) <= one.options.rounds
+        if name == "c-moppo":
+            assert len(one.stages) >= 3  # what never extends, or once, is another algorithm
+
+
+def test_the_paper_s_settings_are_a_preset(paper_system: System) -> None:
+    kind = ALGORITHMS["c-moppo"]
+    options = kind.options_type(**kind.presets["paper"])
+    assert options.rounds == 10_000 * paper_system.rounds  # episodes of T rounds
+    assert (options.episodes, options.preferences, options.extension_steps) == (1, 10, 100)
+    assert (options.mu, options.learning_rate, options.shield) == (80.0, 1e-5, False)
+    assert (options.network, options.ratio, options.barrier) == ("paper", "fleet", "step")
+    initialisation, *extension = kind(paper_system, options).stages
+    assert initialisation.rounds == pytest.approx(0.6 * options.rounds, rel=0.1)
+    assert all(stage.chunks * stage.steps == 100 for stage in extension)
+    for name in ("s-ppo", "r-ppo"):
+        scalar = ALGORITHMS[name]
+        assert scalar.options_type(**scalar.presets["paper"]).rounds == options.rounds  # compared at equal rounds
+
+
+Run = tuple[Algorithm, list[Checkpoint], Delivery]
+
+
+@pytest.fixture(scope="module")
+def runs(tiny: System) -> dict[str, Run]:
+    """A whole run of every algorithm, with a checkpoint after every chunk."""
+    return {name: whole_run(algorithm(name, tiny)) for name in ALGORITHMS}
+
+
+def whole_run(one: Algorithm, now: Checkpoint | None = None) -> Run:
+    checkpoints = [begin(one, 5) if now is None else now]
+    checkpoints += [after for after, _ in train(one, checkpoints[0])]
+    return one, checkpoints, conclude(one, checkpoints[-1], 5)
+
+
+def arrays(tree: Any) -> list[np.ndarray]:
+    leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_array))
+    keys = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    return [np.asarray(jax.random.key_data(leaf) if key else leaf) for leaf, key in zip(leaves, keys, strict=True)]
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    for a, b in zip(arrays(one), arrays(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_a_state_looks_like_is_known_before_it_is_there(name: str, runs: dict[str, Run]) -> None:
+    one, checkpoints, _ = runs[name]
+    assert {now.stage for now in checkpoints} == set(range(len(one.stages)))
+    for now in checkpoints:
+        expected = blank(one, now.stage)
+        assert jax.tree.structure(expected) == jax.tree.structure(now.state)
+        for shape, leaf in zip(jax.tree.leaves(expected), jax.tree.leaves(now.state), strict=True):
+            if eqx.is_array(leaf):
+                assert (shape.shape, shape.dtype) == (leaf.shape, leaf.dtype)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_same_seed_gives_the_same_bits_chunk_by_chunk(name: str, runs: dict[str, Run]) -> None:
+    one, checkpoints, delivery = runs[name]
+    _, again, delivered = whole_run(algorithm(name, one.system))
+    assert len(again) == len(checkpoints) == 1 + sum(stage.chunks for stage in one.stages)
+    for a, b in zip(checkpoints, again, strict=True):
+        assert (a.stage, a.chunk) == (b.stage, b.chunk)
+        assert_equal(a.state, b.state)
+    np.testing.assert_array_equal(delivery.rewards, delivered.rewards)
+    np.testing.assert_array_equal(delivery.chosen, delivered.chosen)
+    other = begin(one, 6)
+    pairs = zip(arrays(other.state), arrays(again[0].state), strict=True)
+    assert any(np.any(a != b) for a, b in pairs)  # another seed is another start
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_going_on_from_a_checkpoint_equals_not_stopping(name: str, runs: dict[str, Run]) -> None:
+    one, checkpoints, delivery = runs[name]
+    middle = len(checkpoints) // 2
+    # Also where one stage has ended and the next has not begun.
+    ends = [n for n, now in enumerate(checkpoints) if now.chunk == one.stages[now.stage].chunks]
+    for index in {middle, *ends[:-1]}:
+        now = checkpoints[index]
+        _, after, delivered = whole_run(algorithm(name, one.system), now)
+        assert len(after) == len(checkpoints) - index
+        assert_equal(after[-1].state, checkpoints[-1].state)
+        np.testing.assert_array_equal(delivered.rewards, delivery.rewards)
+    assert finished(one, checkpoints[-1])
+    assert not any(finished(one, now) for now in checkpoints[:-1])
+    assert list(train(one, checkpoints[-1])) == []
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_progress_counts_rounds_as_they_are_spent(name: str, tiny: System) -> None:
+    one = algorithm(name, tiny)
+    told = [progress for _, progress in train(one, begin(one, 0))]
+    assert [progress.rounds for progress in told] == sorted({progress.rounds for progress in told})
+    assert told[-1].rounds == told[-1].planned_rounds == sum(stage.rounds for stage in one.stages)
+    assert told[-1].step == told[-1].steps
+    assert all(np.isfinite([progress.hypervolume, progress.entropy, progress.value_error]).all() for progress in told)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_is_delivered_is_a_front_within_tolerance(name: str, runs: dict[str, Run]) -> None:
+    one, checkpoints, delivery = runs[name]
+    candidates = one.candidates(checkpoints[-1].state)
+    valid = np.asarray(candidates.valid)
+    assert len(valid) <= one.most_candidates
+    assert delivery.rounds <= one.validation_rounds
+    assert delivery.within_tolerance
+    assert len(delivery.chosen) >= 1
+    points = delivery.rewards[delivery.chosen]
+    assert not np.any(dominates(jnp.asarray(points)[:, None], jnp.asarray(points)[None]))
+    # Everyone left out is dominated by someone chosen, or equal to one.
+    for index in np.flatnonzero(valid):
+        assert np.any(np.all(points >= delivery.rewards[index], axis=1))
+    assert np.all(delivery.violation_rate[delivery.chosen] <= one.options.tolerance)
+    assert np.all(np.isnan(delivery.rewards[~valid]))
+    # The validated rewards are those of the policy as it is delivered: deterministic, or with its coins.
+    keys = jax.random.split(start_key(5, VALIDATION), one.options.validation_episodes)
+    best = int(delivery.chosen[0])
+    policy = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, candidates.policies(one.sampling))
+    again = np.asarray(mean_outcome(one.system, policy, keys).reward).mean(axis=0)
+    np.testing.assert_allclose(again, delivery.rewards[best], rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_candidates_say_where_they_come_from(name: str, runs: dict[str, Run]) -> None:
+    one, checkpoints, _ = runs[name]
+    candidates = one.candidates(checkpoints[-1].state)
+    valid = np.asarray(candidates.valid)
+    stages, objectives = np.asarray(candidates.stage)[valid], np.asarray(candidates.objective)[valid]
+    assert np.all((stages >= 0) & (stages < len(one.stages)))
+    assert np.all((objectives == -1) == (stages == 0))
+    np.testing.assert_allclose(np.asarray(candidates.preferences)[valid].sum(axis=1), 1.0, atol=1e-5)
+    if name == "c-moppo":
+        assert sorted(objectives[-3:]) == [0, 1, 2]  # the last population: a direction each
+    else:
+        assert np.all(stages == 0)
+
+
+SEEDS = (0, 1, 2)
+
+
+@eqx.filter_jit
+def many_steps(system: System, population: Learner, settings: Settings, count: int) -> Learner:
+    arrays, rest = eqx.partition(population, eqx.is_array)
+
+    def step(arrays: Learner, _: None) -> tuple[Learner, None]:
+        return eqx.filter(train_population(system, eqx.combine(arrays, rest), settings)[0], eqx.is_array), None
+
+    return eqx.combine(jax.lax.scan(step, arrays, None, length=count)[0], rest)
+
+
+def snapshots(number: int, base: float) -> Snapshot:
+    """A stack of snapshots in name only: what tells them apart is a number."""
+    marks = base + jnp.arange(number, dtype=float)[:, None]
+    moments = Moments(marks[:, 0], marks, marks)
+    return Snapshot(marks, moments, moments, jnp.tile(marks, (1, 3)), jnp.zeros(number, int), jnp.zeros(number, int))
+
+
+def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
+    empty = Snapshots.empty(3, snapshots(2, 0.0))
+    kept = empty.with_seen(snapshots(2, 10.0), jnp.asarray([[1.0, 0, 0], [0, 1.0, 0]]), jnp.ones(2, bool))
+    kept = eqx.tree_at(lambda one: one.times_extended, kept, jnp.asarray([2, 5, 0]))
+    # The second is dominated by a newcomer, which takes a slot; the first stays, and remembers.
+    after = kept.with_seen(snapshots(2, 20.0), jnp.asarray([[0, 2.0, 0], [0, 0, -1.0]]), jnp.ones(2, bool))
+    points = {
+        tuple(np.asarray(after.archive.points[slot]).tolist()): slot for slot in range(3) if after.archive.valid[slot]
+    }
+    assert set(points) == {(1.0, 0.0, 0.0), (0.0, 2.0, 0.0)}
+    stayed, came = points[(1.0, 0.0, 0.0)], points[(0.0, 2.0, 0.0)]
+    assert (int(after.times_extended[stayed]), int(after.times_extended[came])) == (2, 0)
+    assert (float(after.kept.network[stayed, 0]), float(after.kept.network[came, 0])) == (10.0, 20.0)
+    # What is not valid is not kept, however good.
+    same = after.with_seen(snapshots(1, 30.0), jnp.asarray([[9.0, 9.0, 9.0]]), jnp.zeros(1, bool))
+    assert_equal(same, after)
+
+
+def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
+    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20, "shield.enabled": False}))
+    network = FleetNetwork.create(system, KEY, width=8)
+    normaliser = NeuralPolicy.untrained(network, system, reset(system, KEY)).normaliser
+    played = eqx.filter_jit(play)(system, network, normaliser, jnp.full((8, 3), 1 / 3), jax.random.split(KEY, 8))
+    broken = np.asarray(played.violated) > 0
+    assert 0.01 < broken.mean() < 0.99
+    rewards = np.asarray(played.rewards)
+    np.testing.assert_array_equal(rewards[broken], np.broadcast_to(system.penalty, rewards[broken].shape))
+    np.testing.assert_allclose(
+        rewards[~broken].mean(axis=1), np.asarray(played.objectives)[~broken], rtol=1e-4, atol=1e-4
+    )
+    # As it was rewarded, it loses to a policy with the same objectives that breaks nothing.
+    earned, clean = rewards.mean(axis=(0, 1, 2)), np.asarray(played.objectives).mean(axis=(0, 1))
+    kept = Snapshots.empty(4, snapshots(2, 0.0)).with_seen(
+        snapshots(2, 0.0), jnp.asarray(np.stack([earned, clean]), float), jnp.ones(2, bool)
+    )
+    assert np.asarray(kept.archive.points)[np.asarray(kept.archive.valid)].tolist() == [clean.tolist()]
+
+
+def test_coins_decide_the_modes_of_r_ppo_whatever_was_learned(runs: dict[str, Run]) -> None:
+    one, checkpoints, _ = runs["r-ppo"]
+    system = one.system
+    assert one.sampling == "modes"
+    state = eqx.tree_at(lambda s: s.data, reset(system, KEY), 0.5 * system.data_limit)
+    candidates = one.candidates(checkpoints[-1].state)
+    policies = candidates.policies(one.sampling)
+    keys = jax.random.split(KEY, 2000)
+    trains, frequencies = [], []
+    for index in np.flatnonzero(np.asarray(candidates.valid))[-2:]:
+        policy = jax.tree.map(lambda leaf, i=index: leaf[i] if eqx.is_array(leaf) else leaf, policies)
+        assert isinstance(policy.network, CoinFlip)
+        chosen = jax.jit(jax.vmap(lambda key, policy=policy: policy(system, state, key)))(keys)
+        trains.append(np.asarray(chosen.train))
+        frequencies.append(np.asarray(chosen.frequency))
+    # Four standard errors of 2000 tosses.
+    np.testing.assert_allclose(trains[0].mean(axis=0), 0.5, atol=4 * 0.5 / np.sqrt(2000))
+    np.testing.assert_array_equal(trains[0], trains[1])
+    together = np.corrcoef(trains[0].T)
+    assert np.abs(together - np.eye(3)).max() < 4 / np.sqrt(2000)  # a coin for each device
+    assert np.ptp(frequencies[0], axis=0).max() == 0  # nothing else is left to chance
+    assert np.any(frequencies[0][0] != frequencies[1][0])  # and that was learned
+
+
+def test_raising_a_weight_does_not_lower_its_objective() -> None:
+    """Short real trainings; then every line of a grid of preferences, towards each corner, over fresh episodes.
+
+    So short a training leaves noise that no number of episodes removes: the error is that of the mean over networks,
+    with a twentieth of the objective's range on top, for so few of them may agree by chance.
+    """
+    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20}))
+    kind = ALGORITHMS["tandem"]
+    one = kind(system, kind.options_type(learning_rate=3e-3, divisions=4, width=32))
+    learners = stacked([member(one.start(jax.random.key(seed)), 0) for seed in SEEDS])
+    learners = many_steps(system, learners, one.options.settings(250, one.options.concentration), 250)
+    preferences = np.asarray(one.candidates(learners).preferences)
+    keys = jax.random.split(jax.random.key(99), 50)
+
+    @eqx.filter_jit
+    @eqx.filter_vmap
+    def measured(learner: Learner) -> jax.Array:
+        def follow(preference: jax.Array) -> jax.Array:
+            policy = NeuralPolicy(learner.network, learner.normaliser, preference)
+            return mean_outcome(system, policy, keys).reward.mean(axis=0)
+
+        return jax.vmap(follow)(jnp.asarray(preferences, float))
+
+    rewards = np.asarray(measured(learners), np.float64)  # [networks, preferences, 3]
+    scaled = rewards / np.ptp(rewards.mean(axis=0), axis=0)
+    for objective in range(3):
+        lines = []
+        for share in (0.0, 0.5, 1.0):
+            rest = np.outer(1 - preferences[:, objective], [1 - share, share])
+            line = np.flatnonzero(np.abs(np.delete(preferences, objective, axis=1) - rest).max(axis=1) < 1e-5)
+            lines.append(line[np.argsort(preferences[line, objective])])
+        assert [len(line) for line in lines] == [5, 3, 5]
+        gains = np.concatenate([np.diff(scaled[:, line, objective], axis=1) for line in lines], axis=1)
+        error = gains.std(axis=0, ddof=1) / np.sqrt(len(SEEDS))
+        assert np.all(gains.mean(axis=0) > -3 * error - 0.05)
+        # The whole way, against the objective that it is most at odds with, it counts for more than noise.
+        assert max((scaled[:, line[-1], objective] - scaled[:, line[0], objective]).mean() for line in lines) > 0.5
