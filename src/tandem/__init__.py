@@ -10,14 +10,30 @@ from tandem.scenario import Scenario, load_scenario
 if TYPE_CHECKING:
     from tandem.feel import build_system
     from tandem.policy import RULES
-    from tandem.runs import simulate
+    from tandem.runs import open_run, simulate, train
 
 __version__ = "0.1.0"
 
-__all__ = ["RULES", "InputError", "Scenario", "__version__", "build_system", "load_scenario", "simulate"]
+__all__ = [
+    "RULES",
+    "InputError",
+    "Scenario",
+    "__version__",
+    "build_system",
+    "load_scenario",
+    "open_run",
+    "simulate",
+    "train",
+]
 
 # What needs JAX is imported when first asked for: 'tandem --help' should not wait a second for it.
-_LATER = {"RULES": "tandem.policy", "build_system": "tandem.feel", "simulate": "tandem.runs"}
+_LATER = {
+    "RULES": "tandem.policy",
+    "build_system": "tandem.feel",
+    "open_run": "tandem.runs",
+    "simulate": "tandem.runs",
+    "train": "tandem.runs",
+}
 
 register()
 

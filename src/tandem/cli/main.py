@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from tandem import __version__
-from tandem.cli import scenario, simulate
+from tandem.cli import evaluate, front, pick, runs, scenario, simulate, train
 from tandem.errors import InputError
 
 app = typer.Typer(
@@ -22,6 +22,11 @@ app = typer.Typer(
 )
 app.add_typer(scenario.app, name="scenario")
 app.command("simulate")(simulate.simulate)
+app.command("train")(train.train)
+app.command("runs")(runs.runs)
+app.command("front")(front.front)
+app.command("pick")(pick.pick)
+app.command("evaluate")(evaluate.evaluate)
 
 
 def _print_version(wanted: bool) -> None:

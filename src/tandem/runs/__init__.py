@@ -1,6 +1,26 @@
-"""What remains of a run: simulations, their figures and traces."""
+"""What remains of a run: its folder, written, read and resumed; simulations, their figures and traces."""
 
-from tandem.runs.rollout import EpisodeMeans, episodes, mean_outcome
+from tandem.policy.rollout import EpisodeMeans, episodes, mean_outcome
+from tandem.runs.directory import RunRecord, being_trained, read_record
+from tandem.runs.front import Front, PolicyRecord
+from tandem.runs.run import Run, open_run
 from tandem.runs.simulation import Simulation, simulate
+from tandem.runs.training import Listener, resume, train
 
-__all__ = ["EpisodeMeans", "Simulation", "episodes", "mean_outcome", "simulate"]
+__all__ = [
+    "EpisodeMeans",
+    "Front",
+    "Listener",
+    "PolicyRecord",
+    "Run",
+    "RunRecord",
+    "Simulation",
+    "being_trained",
+    "episodes",
+    "mean_outcome",
+    "open_run",
+    "read_record",
+    "resume",
+    "simulate",
+    "train",
+]

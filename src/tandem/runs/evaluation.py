@@ -1,0 +1,157 @@
+"""A front on seeds it has not seen: how good it is, how sure that is, and whether a hand-written rule beats it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from tandem.feel.constraints import CONSTRAINTS
+from tandem.feel.objectives import OBJECTIVES
+from tandem.feel.system import System
+from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
+from tandem.policy.neural import NeuralPolicy
+from tandem.policy.rollout import EpisodeMeans
+from tandem.policy.rules import RULES
+from tandem.runs.bootstrap import hypervolume_interval
+from tandem.runs.front import Front, PolicyRecord, Values, measured
+from tandem.runs.landmarks import landmarks, within_tolerance
+from tandem.runs.playing import played
+from tandem.runs.simulation import IN_USERS_UNITS, half_width, simulate
+
+# The first seed where nobody says which. Training and validation fold streams of their own into the run's seed, and its
+# measuring takes seeds from a million on.
+FRESH = 2_000_000
+IDEAL = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
+DIVISIONS = 20  # of the grid of preferences that a user may have
+Progress = Callable[[int, int], None]  # told how many are done, of how many
+
+
+@dataclass(frozen=True)
+class RuleRecord:
+    """A hand-written rule on the same seeds."""
+
+    name: str
+    objectives: tuple[float, ...]  # accuracy, latency (s), energy (J)
+    half_width: tuple[float | None, ...]  # of their 95 % confidence intervals
+    violation_rate: float
+    outside: bool  # whether no policy of the front is at least as good in every objective
+    adds: float  # the hypervolume that the front would gain by it
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "name": self.name,
+            "objectives": dict(zip(OBJECTIVES, self.objectives, strict=True)),
+            "objectives_half_width_95": dict(zip(OBJECTIVES, self.half_width, strict=True)),
+            "violation_rate": self.violation_rate,
+            "outside": self.outside,
+            "adds_hypervolume": self.adds,
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the policies of a front do on some seeds."""
+
+    front: Front  # as measured on these seeds
+    seeds: tuple[int, ...]
+    rewards: Values  # [policies, seeds, 3], maximised
+    tolerance: float  # share of rounds in violation that is tolerated
+    rules: tuple[RuleRecord, ...] = ()
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the hypervolume, 95 %."""
+        return hypervolume_interval(self.rewards, np.array(self.front.reference) * IN_USERS_UNITS)
+
+    @property
+    def expected_utility(self) -> float:
+        """Over all preferences, on a scale from 0 at the reference to 1 for perfect accuracy at no cost."""
+        scale = Ranges(np.array(self.front.reference) * IN_USERS_UNITS, np.array(IDEAL))
+        return expected_utility(self.front.points, simplex_grid(DIVISIONS), scale)
+
+    @property
+    def safe(self) -> int:
+        """How many policies are within the tolerance."""
+        return int(within_tolerance(self.front, self.tolerance).sum())
+
+    @property
+    def worst_violation_rate(self) -> dict[str, float]:
+        """The largest of any policy, over all constraints and by constraint."""
+        rates = np.array([(policy.violation_rate, *policy.violation_rates) for policy in self.front.policies])
+        return dict(zip(("all", *CONSTRAINTS), rates.max(axis=0).tolist(), strict=True))
+
+    @property
+    def landmarks(self) -> dict[str, PolicyRecord]:
+        """The best of each objective and the knee, by name."""
+        found = landmarks(self.front, self.tolerance)
+        return {name: self.front.policies[index] for name, index in found.items()}
+
+    def summary(self) -> dict[str, Any]:
+        """One JSON document."""
+        interval = self.interval
+        return {
+            "seeds": list(self.seeds),
+            "hypervolume": self.front.hypervolume,
+            "hypervolume_interval_95": None if interval is None else list(interval),
+            "reference": dict(zip(OBJECTIVES, self.front.reference, strict=True)),
+            "sparsity": self.front.sparsity,
+            "expected_utility": self.expected_utility,
+            "policies_played": len(self.front.policies),
+            "cardinality": cardinality(self.front.points),
+            "tolerance": self.tolerance,
+            "within_tolerance": self.safe,
+            "worst_violation_rate": self.worst_violation_rate,
+            "landmarks": {name: policy.index for name, policy in self.landmarks.items()},
+            "policies": [policy.document() for policy in self.front.policies],
+            "rules": [rule.document() for rule in self.rules],
+        }
+
+
+def evaluate(
+    system: System,
+    policies: NeuralPolicy,
+    front: Front,
+    seeds: Sequence[int],
+    tolerance: float,
+    *,
+    rules: bool = False,
+    progress: Progress = lambda done, of: None,
+) -> Evaluation:
+    """Play the policies of a front, a stack in its order, on the same seeds each; with ``rules``, those as well."""
+    names = list(RULES) if rules else []
+    of = len(front.policies) + len(names)
+    progress(0, of)
+    rewards: list[Values] = []
+    records: list[PolicyRecord] = []
+    for means in played(system, policies, seeds):
+        for row in range(len(means.reward)):
+            one: EpisodeMeans = jax.tree.map(lambda leaf, row=row: leaf[row], means)
+            records.append(dataclasses.replace(front.policies[len(records)], **measured(one)))
+        rewards.append(np.asarray(means.reward))
+        progress(len(records), of)
+    now = Front(tuple(records), front.reference)
+    judged = []
+    for name in names:
+        judged.append(_judged(name, system, now, seeds))
+        progress(len(records) + len(judged), of)
+    return Evaluation(now, tuple(seeds), np.concatenate(rewards), tolerance, tuple(judged))
+
+
+def _judged(name: str, system: System, front: Front, seeds: Sequence[int]) -> RuleRecord:
+    result = simulate(system, RULES[name](), seeds)
+    reward = result.reward.mean(axis=0)
+    together = hypervolume(np.vstack([front.points, reward]), np.array(front.reference) * IN_USERS_UNITS)
+    return RuleRecord(
+        name=name,
+        objectives=tuple(result.objectives.mean(axis=0).tolist()),
+        half_width=tuple(half_width(result.objectives)),
+        violation_rate=float(result.violation_rate.mean()),
+        outside=not bool((front.points >= reward).all(axis=1).any()),
+        adds=together - front.hypervolume,
+    )

@@ -1,0 +1,112 @@
+"""A front as a user sees it: policies with their objectives in the user's units, and where each comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.feel.constraints import CONSTRAINTS
+from tandem.feel.objectives import OBJECTIVES
+from tandem.pareto import hypervolume, sparsity
+from tandem.policy.rollout import EpisodeMeans
+from tandem.runs.simulation import IN_USERS_UNITS, half_width
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PolicyRecord:
+    """One policy of a front, as measured over some seeds."""
+
+    index: int
+    objectives: tuple[float, float, float]  # accuracy, latency (s), energy (J)
+    half_width: tuple[float | None, float | None, float | None]  # of their 95 % confidence intervals
+    rewards: tuple[float, float, float]  # maximised, a round in violation counting as its penalty
+    violation_rate: float  # share of rounds that broke any constraint
+    violation_rates: tuple[float, ...]  # by constraint
+    preference: tuple[float, float, float]  # accuracy, latency, energy
+    stage: str  # in which it came to be
+    improved: str | None  # the objective it was to improve there, if not all by its preference
+    network: int  # which of the stored networks it runs
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "index": self.index,
+            "objectives": dict(zip(OBJECTIVES, self.objectives, strict=True)),
+            "objectives_half_width_95": dict(zip(OBJECTIVES, self.half_width, strict=True)),
+            "reward": list(self.rewards),
+            "violation_rate": {
+                "all": self.violation_rate,
+                **dict(zip(CONSTRAINTS, self.violation_rates, strict=True)),
+            },
+            "preference": dict(zip(("accuracy", "latency", "energy"), self.preference, strict=True)),
+            "stage": self.stage,
+            "improved": self.improved,
+            "network": self.network,
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> PolicyRecord:
+        """From JSON; raises KeyError, TypeError or ValueError if it is not one."""
+        rates = document["violation_rate"]
+        return cls(
+            index=int(document["index"]),
+            objectives=_three(document["objectives"][name] for name in OBJECTIVES),
+            half_width=tuple(document["objectives_half_width_95"][name] for name in OBJECTIVES),
+            rewards=_three(document["reward"]),
+            violation_rate=float(rates["all"]),
+            violation_rates=tuple(float(rates[name]) for name in CONSTRAINTS),
+            preference=_three(document["preference"][name] for name in ("accuracy", "latency", "energy")),
+            stage=str(document["stage"]),
+            improved=document["improved"],
+            network=int(document["network"]),
+        )
+
+
+@dataclass(frozen=True)
+class Front:
+    """The policies of a front, and the point its hypervolume is measured from."""
+
+    policies: tuple[PolicyRecord, ...]
+    reference: tuple[float, float, float]  # accuracy, latency (s), energy (J)
+
+    @property
+    def points(self) -> Values:
+        """Mean rewards, maximised: what dominance and hypervolume are about. Violations count as their penalty."""
+        return np.array([policy.rewards for policy in self.policies], np.float64).reshape(-1, 3)
+
+    @property
+    def objectives(self) -> Values:
+        """[policies, 3] in the user's units."""
+        return np.array([policy.objectives for policy in self.policies], np.float64).reshape(-1, 3)
+
+    @property
+    def hypervolume(self) -> float:
+        """Of the points, from the reference."""
+        return hypervolume(self.points, np.array(self.reference) * IN_USERS_UNITS)
+
+    @property
+    def sparsity(self) -> float:
+        """As the paper has it."""
+        return sparsity(self.points)
+
+
+def measured(means: EpisodeMeans) -> dict[str, Any]:
+    """The measured fields of a record, from the episodes of one policy."""
+    objectives = np.asarray(means.objectives, np.float64) * IN_USERS_UNITS
+    return {
+        "objectives": _three(objectives.mean(axis=0)),
+        "half_width": tuple(half_width(objectives)),
+        "rewards": _three(np.asarray(means.reward, np.float64).mean(axis=0)),
+        "violation_rate": float(np.mean(np.asarray(means.violated_any, np.float64))),
+        "violation_rates": tuple(np.asarray(means.violated, np.float64).mean(axis=0).tolist()),
+    }
+
+
+def _three(values: Any) -> tuple[float, float, float]:
+    first, second, third = (float(value) for value in values)
+    return first, second, third

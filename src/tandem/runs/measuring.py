@@ -1,0 +1,75 @@
+"""The front of a trained algorithm: candidates validated, the chosen ones measured on seeds that nothing else uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import InputError
+from tandem.feel.objectives import OBJECTIVES
+from tandem.learn.algorithm import Algorithm, Candidates
+from tandem.learn.delivery import Delivery, played
+from tandem.learn.population import member
+from tandem.runs.front import Front, PolicyRecord, measured
+from tandem.runs.run import Stored
+from tandem.runs.simulation import episode_keys
+
+# Fresh: training and validation fold streams of their own into the run's seed, and who simulates counts from 0. The
+# same for every run, so that fronts are compared on the same episodes.
+SEEDS = range(1_000_000, 1_000_016)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A front with the networks its policies run, and what measuring it took."""
+
+    front: Front
+    stored: Stored
+    rounds: int
+
+
+def measure(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) -> Measured:
+    """Play each chosen candidate on every seed; policies come in the order of their accuracy, the highest first."""
+    if len(delivery.chosen) == 0:
+        raise InputError(
+            f"{algorithm.name} has found no policy with finite rewards: its training diverged; train again with a "
+            "lower learning_rate."
+        )
+    found = _played(algorithm, candidates, delivery)
+    found.sort(key=lambda one: (-one[1]["objectives"][0], *one[1]["objectives"][1:], one[0]))
+    owners = np.asarray(candidates.owner)
+    used = list(dict.fromkeys(int(owners[candidate]) for candidate, _ in found))
+    policies = tuple(
+        PolicyRecord(
+            index=index,
+            **_origin(algorithm, candidates, candidate),
+            network=used.index(int(owners[candidate])),
+            **means,
+        )
+        for index, (candidate, means) in enumerate(found)
+    )
+    stored = member(Stored(candidates.networks, candidates.normalisers), np.asarray(used))
+    rounds = len(found) * len(SEEDS) * algorithm.system.rounds
+    return Measured(Front(policies, algorithm.options.reference), stored, rounds)
+
+
+def _played(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
+    """Each chosen candidate, and the measured fields of its record."""
+    policies = candidates.policies(algorithm.sampling)
+    found = []
+    for part, means in played(algorithm.system, policies, delivery.chosen, episode_keys(SEEDS)):
+        found += [(int(candidate), measured(member(means, position))) for position, candidate in enumerate(part)]
+    return found
+
+
+def _origin(algorithm: Algorithm, candidates: Candidates, candidate: int) -> dict[str, Any]:
+    """Where a candidate comes from, as fields of its record."""
+    objective = int(candidates.objective[candidate])
+    return {
+        # By way of text: 0.9 in single precision is to be read as 0.9, not as its nearest double.
+        "preference": tuple(float(str(weight)) for weight in np.asarray(candidates.preferences[candidate])),
+        "stage": algorithm.stages[int(candidates.stage[candidate])].name,
+        "improved": OBJECTIVES[objective] if objective >= 0 else None,
+    }

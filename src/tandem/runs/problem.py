@@ -1,0 +1,36 @@
+"""From a scenario and options to an algorithm that is ready to begin, or to a sentence that says why it cannot."""
+
+from __future__ import annotations
+
+from tandem.errors import InputError
+from tandem.feel.system import build_system
+from tandem.learn.algorithm import Algorithm
+from tandem.learn.options import Options
+from tandem.learn.presets import algorithm_named
+from tandem.scenario import Scenario
+
+
+def with_shield_of(options: Options, scenario: Scenario) -> Scenario:
+    """The scenario with its shield on or off as the options say, if they do."""
+    if options.shield is None:
+        return scenario
+    return scenario.model_copy(update={"shield": scenario.shield.model_copy(update={"enabled": options.shield})})
+
+
+def build_algorithm(name: str, scenario: Scenario, options: Options) -> Algorithm:
+    """The algorithm on this scenario, and on the other fleet sizes that its options name."""
+    sizes: tuple[int, ...] = getattr(options, "fleet_sizes", ())
+    systems = tuple(build_system(_resized(scenario, size)) for size in sizes)
+    samples = options.episodes * scenario.rounds
+    if samples % options.minibatches:
+        raise InputError(
+            f"options of {name}: minibatches is {options.minibatches}, which does not divide the {samples} rounds of a "
+            f"training step ({options.episodes} episodes of {scenario.rounds}); choose one that does."
+        )
+    algorithm = algorithm_named(name)(build_system(scenario), options, systems)
+    _ = algorithm.stages  # refuses a budget that is too small
+    return algorithm
+
+
+def _resized(scenario: Scenario, size: int) -> Scenario:
+    return scenario.model_copy(update={"fleet": scenario.fleet.model_copy(update={"size": size})})

@@ -1,0 +1,210 @@
+"""A finished run: its scenario, its front, and policies ready to play."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem.errors import InputError
+from tandem.feel.env import reset
+from tandem.feel.system import System, build_system
+from tandem.learn.algorithm import Algorithm
+from tandem.learn.options import Options
+from tandem.learn.population import member
+from tandem.learn.presets import algorithm_named, options_from
+from tandem.pareto import best_for
+from tandem.policy.networks import Network
+from tandem.policy.neural import NeuralPolicy, Normaliser
+from tandem.runs.directory import (
+    FRONT,
+    POLICIES,
+    RECORD,
+    SCENARIO,
+    RunRecord,
+    read_json,
+    read_record,
+    read_scenario,
+)
+from tandem.runs.front import Front, PolicyRecord
+from tandem.runs.weights import arrays_of, filled, read_arrays, write_arrays
+from tandem.scenario import Scenario
+
+
+class Stored(eqx.Module):
+    """What policies.safetensors holds: the networks that the front's policies run, stacked."""
+
+    network: Network
+    normaliser: Normaliser
+
+
+@dataclass(frozen=True)
+class Run:
+    """What training has left."""
+
+    folder: Path
+    record: RunRecord  # what run.json says
+    scenario: Scenario
+    options: Options
+    front: Front
+    _algorithm: Algorithm = field(repr=False)
+    _stored: Stored = field(repr=False)
+
+    @property
+    def algorithm_name(self) -> str:
+        """Which algorithm trained it."""
+        return self.record.algorithm
+
+    @property
+    def seed(self) -> int:
+        """The seed of its training."""
+        return self.record.seed
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether one network follows any preference it is given."""
+        return bool(getattr(self._stored.network, "conditioned", False))
+
+    def system(self) -> System:
+        """The fleet it was trained for, for ``simulate`` and the like."""
+        return self._algorithm.system
+
+    def policy(self, index: int) -> NeuralPolicy:
+        """A policy of the front."""
+        if not 0 <= index < len(self.front.policies):
+            last = len(self.front.policies) - 1
+            raise InputError(f"{self.folder}: its front has no policy {index}; choose one from 0 to {last}.")
+        record = self.front.policies[index]
+        return self._following(record.network, record.preference)
+
+    def policy_for(self, preference: Sequence[float]) -> NeuralPolicy:
+        """The policy for weights of accuracy, latency and energy: of the front, or, if one network has learned all
+        preferences, just that one."""
+        best = best_for(preference, self.front.points)  # also refuses what is no preference
+        if not self.conditioned:
+            return self.policy(best)
+        weights = np.asarray(preference, np.float64)
+        return self._following(self.front.policies[best].network, weights / weights.sum())
+
+    def policies(self) -> NeuralPolicy:
+        """All policies of the front, stacked, to be played together."""
+        records = self.front.policies
+        networks = member(self._stored, jnp.asarray([record.network for record in records]))
+        preferences = jnp.asarray([record.preference for record in records], float)
+        return NeuralPolicy(networks.network, networks.normaliser, preferences, self._algorithm.sampling)
+
+    def summary(self) -> dict[str, Any]:
+        """The run in a few numbers, as JSON."""
+        record = self.record
+        return {
+            "folder": str(self.folder),
+            "scenario": record.scenario,
+            "algorithm": record.algorithm,
+            "preset": record.preset,
+            "seed": record.seed,
+            "hypervolume": record.hypervolume,
+            "sparsity": record.sparsity,
+            "policies": record.policies,
+            "violation_rate": record.violation_rate,
+            "within_tolerance": record.within_tolerance,
+            "rounds": record.rounds,
+            "wall_s": record.wall_s,
+            "rounds_per_s": record.rounds / record.wall_s if record.wall_s > 0 else None,
+        }
+
+    def _following(self, network: int, preference: Any) -> NeuralPolicy:
+        one = member(self._stored, network)
+        return NeuralPolicy(one.network, one.normaliser, jnp.asarray(preference, float), self._algorithm.sampling)
+
+
+def open_run(path: str | Path) -> Run:
+    """Read a finished run; one that is not whole is refused."""
+    folder = Path(path)
+    record = read_record(folder)
+    if record.status != "finished":
+        raise InputError(f"{folder}: is not finished; go on with 'tandem train --resume {folder}'.")
+    scenario = read_scenario(folder)
+    options = options_from(record.algorithm, record.options, f"{folder / RECORD}: options")
+    algorithm = algorithm_named(record.algorithm)(build_system(scenario), options)
+    front = _read_front(folder)
+    stored = _read_policies(folder, algorithm)
+    count = int(jax.tree.leaves(eqx.filter(stored, eqx.is_array))[0].shape[0])
+    if any(not 0 <= policy.network < count for policy in front.policies):
+        raise InputError(
+            f"{folder / FRONT}: names a network that {POLICIES} does not hold; restore both from one copy of the run."
+        )
+    return Run(folder, record, scenario, options, front, algorithm, stored)
+
+
+def write_policies(folder: Path, system: System, stored: Stored) -> None:
+    """Write policies.safetensors."""
+    write_arrays(folder / POLICIES, arrays_of(stored), {"devices": system.size})
+
+
+def front_document(front: Front, seeds: Sequence[int]) -> dict[str, Any]:
+    """What front.json says: the policies as measured over these seeds."""
+    accuracy, latency_s, energy_j = front.reference
+    return {
+        "hypervolume": front.hypervolume,
+        "sparsity": front.sparsity,
+        "reference": {"accuracy": accuracy, "latency_s": latency_s, "energy_j": energy_j},
+        "seeds": list(seeds),
+        "policies": [policy.document() for policy in front.policies],
+    }
+
+
+def _read_front(folder: Path) -> Front:
+    path = folder / FRONT
+    document = read_json(path)
+    try:
+        reference = document["reference"]
+        front = Front(
+            tuple(PolicyRecord.from_document(policy) for policy in document["policies"]),
+            (float(reference["accuracy"]), float(reference["latency_s"]), float(reference["energy_j"])),
+        )
+        whole = len(front.policies) > 0 and bool(np.isfinite(front.points).all())
+    except (KeyError, TypeError, ValueError, AttributeError):
+        whole = False
+    if not whole:
+        raise InputError(f"{path}: is not a front with policies; restore it from a copy, or train again.")
+    return front
+
+
+def _read_policies(folder: Path, algorithm: Algorithm) -> Stored:
+    path = folder / POLICIES
+    arrays, note = read_arrays(path)
+    size = algorithm.system.size
+    if note.get("devices") != size:
+        raise InputError(
+            f"{folder / SCENARIO}: has {size} devices, but {path.name} was trained for {note.get('devices')}; restore "
+            "the run's own scenario, or train again."
+        )
+    damaged = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+    if damaged:
+        raise InputError(f"{path}: {damaged[0]} holds numbers that are not finite; restore it from a copy.")
+    counts = {array.shape[:1] for array in arrays.values()}
+    if len(counts) != 1 or counts == {()}:
+        raise InputError(f"{path}: holds arrays that do not belong together; restore it from a copy.")
+    return filled(_blank(algorithm, counts.pop()[0]), arrays, path)
+
+
+def _blank(algorithm: Algorithm, count: int) -> Stored:
+    """What is stored, with zeros for weights."""
+
+    def one(key: Any) -> Stored:
+        fresh = NeuralPolicy.untrained(algorithm.network(key), algorithm.system, reset(algorithm.system, key))
+        return Stored(fresh.network, fresh.normaliser)
+
+    shapes = eqx.filter_eval_shape(one, jax.random.key(0))
+
+    def stacked(leaf: Any) -> Any:
+        return jnp.zeros((count, *leaf.shape), leaf.dtype) if hasattr(leaf, "shape") else leaf
+
+    blank: Stored = jax.tree.map(stacked, shapes)
+    return blank

@@ -1,0 +1,46 @@
+"""The ``tandem`` command, stopped at a moment of the test's choosing: dying.py MOMENT N ARGUMENTS.
+
+row: after the N-th row of progress. half: with half of the N-th checkpoint (or policies) written. front: before
+front.json is. interrupt: by Ctrl-C, after the N-th row. A checkpoint follows every chunk, so there is much to hit.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tandem.cli.main import main
+from tandem.runs import progress, training, weights
+
+moment, left = sys.argv.pop(1), int(sys.argv.pop(1))
+training.CHECKPOINT_EVERY_S = 0.0
+add, save_file, write_json = progress.ProgressTable.add, weights.save_file, training.write_json
+
+
+def stop(here: bool, by: int = signal.SIGKILL) -> None:
+    global left
+    left -= here
+    if here and left == 0:
+        os.kill(os.getpid(), by)
+
+
+def adding(table, *row) -> None:
+    add(table, *row)
+    stop(moment == "row")
+    stop(moment == "interrupt", signal.SIGINT)
+
+
+def saving(arrays, path, **more) -> None:
+    save_file(arrays, path, **more)
+    if moment == "half" and left == 1:
+        os.truncate(path, Path(path).stat().st_size // 2)
+    stop(moment == "half")
+
+
+def writing(path, document) -> None:
+    stop(moment == "front")
+    write_json(path, document)
+
+
+progress.ProgressTable.add, weights.save_file, training.write_json = adding, saving, writing
+main()

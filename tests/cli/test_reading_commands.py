@@ -1,0 +1,397 @@
+"""The commands that read a run: evaluate, front, pick and runs."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import tandem as package
+from tandem.cli.main import main
+from tandem.cli.reading import plus_minus, print_table
+from tandem.pareto import knee_point
+from tandem.scenario import load_scenario
+
+TINY = {"episodes": 2, "validation_episodes": 1, "epochs": 1, "minibatches": 1}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of three devices: one network for all preferences, and one of the paper's a policy."""
+    folder = tmp_path_factory.mktemp("trained")
+    scenario = load_scenario("paper", {"fleet.size": 3, "rounds": 10})
+    package.train(scenario, "tandem", out=folder / "fleet", options={**TINY, "rounds": 300, "divisions": 3})
+    options = {**TINY, "rounds": 600, "preferences": 3, "archive": 8, "network": "paper"}
+    package.train(scenario, "s-ppo", out=folder / "paper", options=options, seed=5)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def runs(trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A fresh folder to work in, with a copy of the runs."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["tandem", *arguments])
+        try:
+            main()
+            code: object = 0
+        except SystemExit as stop:
+            code = stop.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err
+
+    return run
+
+
+def document(result: tuple[int, str, str]):
+    code, out, err = result
+    assert code == 0, err
+    return json.loads(out)
+
+
+def recorded(run: str) -> dict:
+    return json.loads(Path(run, "front.json").read_text())
+
+
+# evaluate
+
+
+def test_evaluate_prints_one_json_document_and_writes_the_same(tandem) -> None:
+    found = document(tandem("evaluate", "runs/paper", "--seeds", "4", "--out", "found.json", "--json"))
+    assert json.loads(Path("found.json").read_text()) == found
+    assert len(found["seeds"]) == 4
+    assert set(found["seeds"]).isdisjoint(recorded("runs/paper")["seeds"])
+    low, high = found["hypervolume_interval_95"]
+    assert low <= found["hypervolume"] <= high
+    assert found["hypervolume_when_trained"] == recorded("runs/paper")["hypervolume"]
+    assert [policy["index"] for policy in found["policies"]] == list(range(found["policies_played"]))
+    assert found["rules"] == []
+
+
+def test_evaluate_for_people(tandem) -> None:
+    code, out, err = tandem("evaluate", "runs/paper", "--seeds", "2", "--first-seed", "7", "--rules")
+    assert code == 0
+    for words in (
+        "seeds 7 to 8",
+        "hypervolume",
+        "95 %:",
+        "when trained",
+        "sparsity",
+        "expected utility",
+        "not dominated",
+    ):
+        assert words in out
+    for words in ("not dominated", "within tolerance", "at most 1 % of rounds", "worst violation rate", "knee", "±"):
+        assert words in out
+    for rule in package.RULES:
+        assert rule in out
+    assert "Playing" in err
+
+
+def test_evaluate_measures_what_was_measured_on_the_same_seeds(tandem) -> None:
+    before = recorded("runs/paper")
+    seeds = ("--seeds", str(len(before["seeds"])), "--first-seed", str(before["seeds"][0]))
+    found = document(tandem("evaluate", "runs/paper", *seeds, "--json"))
+    assert found["hypervolume"] == pytest.approx(before["hypervolume"], rel=1e-4)
+
+
+def test_evaluate_on_a_larger_fleet(tandem) -> None:
+    arguments = ("evaluate", "runs/fleet", "--set", "fleet.size=30", "--seeds", "2")
+    found = document(tandem(*arguments, "--json"))
+    assert (found["devices"], found["changes"]) == (30, ["fleet.size=30"])
+    assert found["within_tolerance"] == found["policies_played"]
+    assert "30 devices" in tandem(*arguments)[1]
+
+
+# front
+
+
+def test_front_writes_a_table_and_a_figure_into_the_run(tandem) -> None:
+    shown = document(tandem("front", "runs/paper", "--json"))
+    before = recorded("runs/paper")
+    for name in ("policies", "hypervolume", "sparsity", "reference"):
+        assert shown[name] == before[name]
+    assert Path(shown["figure"]).read_bytes().startswith(b"\x89PNG")
+    with Path(shown["csv"]).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["latency_s"]) for row in rows] == [p["objectives"]["latency_s"] for p in before["policies"]]
+    # The run is as good as before.
+    assert document(tandem("front", "runs/paper", "--json"))["policies"] == before["policies"]
+
+
+def test_front_for_people(tandem) -> None:
+    code, out, _ = tandem("front", "runs/paper", "--csv", "mine.csv", "--figure", "mine.svg")
+    assert code == 0
+    for words in (
+        "accuracy",
+        "latency (s)",
+        "energy (J)",
+        "violations",
+        "weights (%)",
+        "stage",
+        "hypervolume",
+        "sparsity",
+    ):
+        assert words in out
+    assert len([line for line in out.splitlines() if "±" in line]) == len(recorded("runs/paper")["policies"])
+    assert "mine.csv and mine.svg" in out
+    assert "<svg" in Path("mine.svg").read_text()
+    assert not Path("runs/paper/front.csv").exists()
+
+
+@pytest.mark.parametrize(("sort", "field", "sign"), [("accuracy", 0, -1), ("latency", 1, 1), ("energy", 2, 1)])
+def test_front_sorted(tandem, sort: str, field: int, sign: int) -> None:
+    shown = document(tandem("front", "runs/paper", "--sort", sort, "--json"))
+    values = [sign * list(policy["objectives"].values())[field] for policy in shown["policies"]]
+    assert values == sorted(values)
+    assert len({policy["index"] for policy in shown["policies"]}) == len(values)
+
+
+def test_a_run_that_cannot_be_written_to_can_be_looked_at(tandem) -> None:
+    Path("runs/paper/front.csv").mkdir()
+    Path("runs/paper/front.png").mkdir()
+    code, out, err = tandem("front", "runs/paper")
+    assert code == 0
+    assert "hypervolume" in out
+    assert "Written" not in out
+    assert "--csv" in err
+    assert "--figure" in err
+    assert sorted(path.name for path in Path("runs/paper").iterdir() if path.name.startswith(".front")) == []
+
+
+# pick
+
+
+def test_pick_the_knee(tandem) -> None:
+    chosen = document(tandem("pick", "runs/paper", "--json"))
+    before = recorded("runs/paper")["policies"]
+    index = chosen["policy"]["index"]
+    assert chosen["policy"] == before[index]
+    assert "the knee" in chosen["reason"]
+    points = [(o["accuracy"], -o["latency_s"], -o["energy_j"]) for o in (p["objectives"] for p in before)]
+    assert index == knee_point(np.array(points))
+
+
+@pytest.mark.parametrize(("name", "objective", "best"), [("accuracy", "accuracy", max), ("energy", "energy_j", min)])
+def test_pick_by_a_single_weight_is_the_best_there(tandem, name: str, objective: str, best) -> None:
+    chosen = document(tandem("pick", "runs/paper", "--prefer", f"{name}=3", "--json"))
+    values = [policy["objectives"][objective] for policy in recorded("runs/paper")["policies"]]
+    assert chosen["policy"]["objectives"][objective] == best(values)
+    assert chosen["preference"] == {"accuracy": 0.0, "latency": 0.0, "energy": 0.0, name: 1.0}
+    assert chosen["python_for_preference"] is None  # its networks follow one preference each
+
+
+def test_pick_within_limits(tandem) -> None:
+    latencies = sorted(policy["objectives"]["latency_s"] for policy in recorded("runs/paper")["policies"])
+    limit = str((latencies[0] + latencies[1]) / 2)
+    chosen = document(tandem("pick", "runs/paper", "--prefer", "accuracy=1", "--max-latency", limit, "--json"))
+    assert chosen["policy"]["objectives"]["latency_s"] == latencies[0]
+    assert "the 1 of" in chosen["reason"]
+
+
+def test_pick_for_people_says_how_to_use_it(tandem) -> None:
+    code, out, _ = tandem("pick", "runs/fleet", "--prefer", "accuracy=0.5, latency=0.3,energy=0.2")
+    assert code == 0
+    for words in ("accuracy", "latency (s)", "energy (J)", "±", "in violation", "best for weights 0.5, 0.3, 0.2"):
+        assert words in out
+    opening, choosing, exactly = (
+        line.strip() for line in out.splitlines() if line.startswith("    ") and "run" in line
+    )
+    names: dict[str, object] = {"tandem": package}
+    exec(f"{opening}\n{choosing}\nexact = {exactly}", names)  # what it says can be typed
+    assert names["exact"].preference.tolist() == pytest.approx([0.5, 0.3, 0.2])
+    _, out, _ = tandem("pick", "runs/paper", "--prefer", "accuracy=1")
+    assert "policy_for" not in out
+    _, out, _ = tandem("pick", "runs/fleet")
+    assert "policy_for" not in out  # there is no preference to follow
+
+
+def test_pick_leaves_out_policies_that_break_constraints(tandem) -> None:
+    before = recorded("runs/paper")
+    best = max(before["policies"], key=lambda policy: policy["objectives"]["accuracy"])
+    best["violation_rate"]["all"] = 0.5
+    Path("runs/paper/front.json").write_text(json.dumps(before))
+    _, out, _ = tandem("pick", "runs/paper", "--prefer", "accuracy=1")
+    assert f"Policy {best['index']} " not in out
+    assert "1 policy with more than 0.01 of rounds in violation left out" in out
+    for policy in before["policies"]:
+        policy["violation_rate"]["all"] = 0.5
+    Path("runs/paper/front.json").write_text(json.dumps(before))
+    assert "Beware" in tandem("pick", "runs/paper")[1]
+
+
+# runs
+
+
+def test_runs_lists_what_is_there(tandem, runs: Path) -> None:
+    listed = document(tandem("runs", "--json"))
+    by_name = {run["name"]: run for run in listed["runs"]}
+    assert set(by_name) == {"fleet", "paper"}
+    record = json.loads((runs / "paper" / "run.json").read_text())
+    paper = by_name["paper"]
+    assert (paper["status"], paper["devices"], paper["seed"], paper["problem"]) == ("finished", 3, 5, None)
+    for name in ("scenario", "algorithm", "preset", "rounds", "hypervolume", "policies", "wall_s", "created"):
+        assert paper[name] == record[name]
+    code, out, _ = tandem("runs")
+    assert code == 0
+    assert len(out.splitlines()) == 3
+    for words in ("s-ppo", "default", "finished", f"{record['hypervolume']:.4g}", record["created"][:4]):
+        assert words in out
+
+
+def test_broken_runs_do_not_stop_the_listing(tandem, runs: Path) -> None:
+    for name in ("cut", "unfinished", "robbed", "lost"):
+        shutil.copytree(runs / "paper", runs / "more" / name)
+    record = json.loads((runs / "paper" / "run.json").read_text())
+    (runs / "more" / "cut" / "run.json").write_text('{"format": 1, "tan')
+    (runs / "more" / "unfinished" / "run.json").write_text(json.dumps({**record, "status": "running"}))
+    (runs / "more" / "robbed" / "policies.safetensors").unlink()
+    (runs / "more" / "lost" / "run.json").unlink()
+    (runs / "notes").mkdir()
+    (runs / "notes" / "run.txt").write_text("not a run")
+    listed = {run["name"]: run for run in document(tandem("runs", "runs", "--json"))["runs"]}
+    assert {name: run["status"] for name, run in listed.items()} == {
+        "fleet": "finished",
+        "paper": "finished",
+        "more/unfinished": "unfinished",
+        "more/cut": "broken",
+        "more/robbed": "broken",
+        "more/lost": "broken",
+    }
+    assert "run.json" in listed["more/cut"]["problem"]
+    assert "policies.safetensors" in listed["more/robbed"]["problem"]
+    code, out, _ = tandem("runs", "runs")
+    assert code == 0
+    for name in ("cut", "robbed", "lost"):
+        assert listed[f"more/{name}"]["problem"] in out
+
+
+def test_runs_of_one_run_and_of_none(tandem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [run["name"] for run in document(tandem("runs", "runs/paper", "--json"))["runs"]] == ["paper"]
+    Path("empty").mkdir()
+    code, out, _ = tandem("runs", "empty")
+    assert (code, out.count("\n")) == (0, 1)
+    assert "tandem train" in out
+    monkeypatch.chdir(tmp_path / "empty")  # where there is not even a folder for runs
+    assert tandem("runs")[0] == 0
+    assert document(tandem("runs", "--json"))["runs"] == []
+
+
+# mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["evaluate", "runs/nowhere"], "there is no such run"),
+        (["front", "runs"], "is not a run"),
+        (["pick", "runs/nowhere"], "tandem runs"),
+        (["evaluate", "runs/paper", "--set", "fleet.size=30"], "trained for 3 devices and cannot decide for 30"),
+        (["evaluate", "runs/fleet", "--set", "fleet.sise=30"], "write 'size'"),
+        (["evaluate", "runs/fleet", "--set", "fleet.size=none"], "whole number"),
+        (["evaluate", "runs/fleet", "--set", "workload.request_rate_per_s=500"], "cannot be served"),
+        (["evaluate", "runs/fleet", "--seeds", "0"], "--seeds"),
+        (["evaluate", "runs/fleet", "--first-seed", "-1"], "--first-seed"),
+        (["evaluate", "runs/fleet", "--out", "missing/found.json"], "--out missing/found.json"),
+        (["evaluate", "runs/fleet", "--out", "runs"], "is a folder"),
+        (["front", "runs/fleet", "--sort", "acuracy"], "write 'accuracy'"),
+        (["front", "runs/fleet", "--csv", "missing/front.csv"], "no folder missing"),
+        (["front", "runs/fleet", "--figure", "front.doc"], ".png, .pdf or .svg"),
+        (["pick", "runs/fleet", "--prefer", "acuracy=1"], "write 'accuracy'"),
+        (["pick", "runs/fleet", "--prefer", "0.5,0.3,0.2"], "NAME=WEIGHT"),
+        (["pick", "runs/fleet", "--prefer", ""], "NAME=WEIGHT"),
+        (["pick", "runs/fleet", "--prefer", "accuracy=-1"], "negative"),
+        (["pick", "runs/fleet", "--prefer", "accuracy=much"], "not a number"),
+        (["pick", "runs/fleet", "--prefer", "accuracy=inf"], "not a number"),
+        (["pick", "runs/fleet", "--prefer", "accuracy=1,accuracy=2"], "twice"),
+        (["pick", "runs/fleet", "--prefer", "accuracy=0"], "every weight is 0"),
+        (["pick", "runs/fleet", "--min-accuracy", "1.5"], "set --min-accuracy to that or less"),
+        (["pick", "runs/fleet", "--max-latency", "0.001"], "set --max-latency to that or more"),
+        (["pick", "runs/fleet", "--max-energy", "0"], "set --max-energy to that or more"),
+        (["pick", "runs/fleet", "--max-energy", "nan"], "--max-energy is not a number"),
+        (["pick", "runs/fleet", "--max-latency", "soon"], "--max-latency"),
+        (["runs", "nowhere"], "is not a folder"),
+        (["runs", "runs/paper/run.json"], "is not a folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(tandem, arguments: list[str], said: str) -> None:
+    code, out, err = tandem(*arguments)
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "front", "pick"])
+def test_a_damaged_run_is_one_sentence(tandem, command: str) -> None:
+    Path("runs/paper/front.json").write_text("{")
+    code, out, err = tandem(command, "runs/paper")
+    assert (code, out) == (2, "")
+    assert "front.json" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("mean", "width", "said"),
+    [
+        (0.47301, 0.00421, "0.4730 ± 0.0042"),
+        (12.3456, 0.31, "12.35 ± 0.31"),
+        (1234.5, 56.7, "1234 ± 57"),
+        (2.71194, 1e-9, "2.712 ± 0.000"),
+        (0.5, 0.0, "0.5000 ± 0.0000"),
+        (0.0, 0.0, "0.000 ± 0.000"),
+        (0.5123456, None, "0.5123"),
+    ],
+)
+def test_numbers_have_the_digits_that_mean_something(mean: float, width: float | None, said: str) -> None:
+    assert plus_minus(mean, width) == said
+
+
+def test_a_narrow_terminal_gets_fewer_columns_but_whole_cells() -> None:
+    rows = [{"name": "a-run", "stage": "initialisation", "value": "123456 ± 789"}]
+    for width, shown in ((80, ["a-run", "initialisation", "123456 ± 789"]), (24, ["a-run", "123456 ± 789"])):
+        out = Console(width=width, file=io.StringIO())
+        print_table(out, rows, ["value"], ["stage"])
+        text = out.file.getvalue()
+        assert [cell for cell in rows[0].values() if cell in text] == shown
+        assert ("stage" in text.splitlines()[0]) is (width == 80)
+        assert "wider terminal" in text or width == 80
+
+
+# as real processes
+
+
+def test_json_alone_on_stdout() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tandem", "evaluate", "runs/paper", "--seeds", "2", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run"] == "runs/paper"
+    assert done.stderr.startswith("Playing ")
+
+
+def test_a_mistake_is_no_stack_trace() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tandem", "pick", "runs/paper", "--max-latency", "0.001"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tandem: runs/paper: no policy has latency at most 0.001 s")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,212 @@
+"""``tandem train``: what it prints and refuses, and, in real processes, that a stopped run goes on as if it had not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tandem.cli.main import main
+from tandem.cli.train import ALGORITHMS as IN_HELP
+from tandem.cli.train import PRESETS
+from tandem.learn import ALGORITHMS
+from tandem.learn.presets import DEFAULT_ALGORITHM, DEFAULT_PRESET
+
+TINY = "paper --set fleet.size=3 --set rounds=10 --train-set episodes=2 --train-set epochs=1 --train-set minibatches=1"
+TINY += " --train-set validation_episodes=1"
+TANDEM = f"{TINY} --rounds 300 --train-set divisions=2 --train-set width=8".split()
+# Nine chunks of initialisation, two iterations of extension with two chunks each.
+CMOPPO = f"{TINY} --algorithm c-moppo --rounds 700 --train-set archive=4 --train-set preferences=2".split()
+CMOPPO += ["--train-set", "extended=1", "--train-set", "extension_steps=2"]
+DELIVERED = ("front.json", "policies.safetensors")
+
+
+def process(folder: Path, *arguments: str, dying: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:
+    script = ["-m", "tandem"] if dying is None else [str(Path(__file__).with_name("dying.py")), *map(str, dying)]
+    command = [sys.executable, *script, "train", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+
+
+def delivered(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in DELIVERED]
+
+
+def progress(folder: Path) -> list[str]:
+    """The rows of progress.csv, less the time."""
+    return [row.rpartition(",")[0] for row in (folder / "progress.csv").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    done = process(folder, *TANDEM, "--json")
+    assert done.returncode == 0, done.stderr
+    done.folder = folder / "runs" / "paper-tandem-default-seed0"
+    return done
+
+
+def test_json_alone_on_stdout(undisturbed) -> None:
+    document = json.loads(undisturbed.stdout)
+    assert document["folder"] == "runs/paper-tandem-default-seed0"
+    assert [document[name] for name in ("algorithm", "preset", "seed")] == ["tandem", "default", 0]
+    assert document["hypervolume"] > 0
+    assert document["rounds"] <= 300
+    assert document["rounds_per_s"] == pytest.approx(document["rounds"] / document["wall_s"])
+    assert 0 <= document["violation_rate"] <= 1
+    front = json.loads((undisturbed.folder / "front.json").read_text())
+    assert document["policies"] == len(front["policies"])
+    assert [document[name] for name in ("hypervolume", "sparsity")] == [front["hypervolume"], front["sparsity"]]
+
+
+def test_progress_is_told_on_stderr_in_plain_lines(undisturbed) -> None:
+    lines = undisturbed.stderr.splitlines()
+    for words in ("3 devices", "compiling training", "hypervolume", "rounds", "violations", "elapsed", "measuring"):
+        assert any(words in line for line in lines), words
+    assert len(lines) < 12
+    assert "\x1b" not in undisturbed.stderr
+
+
+def test_every_core_is_a_device(undisturbed) -> None:
+    record = json.loads((undisturbed.folder / "run.json").read_text())
+    assert record["device"] == {"platform": "cpu", "kind": "cpu", "count": os.cpu_count()}
+
+
+def test_killed_and_interrupted_it_ends_the_same(undisturbed, tmp_path: Path) -> None:
+    killed = process(tmp_path, *TANDEM, "--out", "run", dying=("half", 3))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert any(path.name.startswith(".checkpoint") for path in (tmp_path / "run").iterdir())
+    interrupted = process(tmp_path, "--resume", "run", dying=("interrupt", 2))
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert "go on with 'tandem train --resume run'" in interrupted.stderr
+    assert "going on after 40 of 240 rounds" in interrupted.stderr
+    assert "Traceback" not in interrupted.stderr
+    done = process(tmp_path, "--resume", "run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert delivered(tmp_path / "run") == delivered(undisturbed.folder)
+    assert progress(tmp_path / "run") == progress(undisturbed.folder)
+    assert not any(path.name.startswith(".c") for path in (tmp_path / "run").iterdir())
+
+
+def test_c_moppo_killed_in_both_stages_and_at_its_end_ends_the_same(tmp_path: Path) -> None:
+    assert process(tmp_path, *CMOPPO, "--out", "whole").returncode == 0
+    moments = [("half", 3), ("row", 10), ("front", 1)]  # in initialisation, in the second extension, between two files
+    for number, moment in enumerate(moments):
+        arguments = ["--resume", "run"] if number else [*CMOPPO, "--out", "run"]
+        killed = process(tmp_path, *arguments, dying=moment)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert ("going on after" in killed.stderr) == (number > 0)
+    assert process(tmp_path, "--resume", "run").returncode == 0
+    assert delivered(tmp_path / "run") == delivered(tmp_path / "whole")
+    assert progress(tmp_path / "run") == progress(tmp_path / "whole")
+    stages = [row.partition(",")[0] for row in progress(tmp_path / "run")[1:]]
+    assert stages == ["initialisation"] * 9 + ["extension"] * 4
+
+
+@pytest.fixture
+def tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """The command in this process, in a fresh folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["tandem", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, undisturbed) -> None:
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.folder.iterdir()}
+    code, out, err = tandem("train", "--resume", str(undisturbed.folder))
+    assert code == 0
+    assert "finished already" in err
+    assert "hypervolume" in out
+    code, _, err = tandem("train", *TANDEM, "--out", str(undisturbed.folder))
+    assert code == 2
+    assert "holds a finished run" in err
+    assert "tandem front" in err
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--algorithm", "c-moppo"], "begun with tandem"),
+        (["--preset", "quick"], "begun with default"),
+        (["--seed", "1"], "begun with 0"),
+        (["--rounds", "400"], "begun with rounds=300"),
+        (["--train-set", "clip=0.3"], "begun with clip=0.1"),
+        (["--no-shield"], "begun with shield=None"),
+        (["--set", "fleet.size=4"], "its scenario is not"),
+        (["jetson"], "its scenario is not"),
+        (["--out", "elsewhere"], "--out elsewhere"),
+    ],
+)
+def test_what_contradicts_the_run_is_refused(tandem, undisturbed, arguments: list[str], said: str) -> None:
+    code, out, err = tandem("train", "--resume", str(undisturbed.folder), *arguments)
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert "without --resume" in err
+
+
+def test_what_agrees_with_the_run_is_not(tandem, undisturbed) -> None:
+    assert tandem("train", "--resume", str(undisturbed.folder), *TANDEM, "--seed", "0")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["papre"], "write 'paper'"),
+        (["--algorithm", "cmoppo"], "write 'c-moppo'"),
+        (["--preset", "paper"], "tandem has no such preset; use one of default, quick"),
+        (["--train-set", "learning_rte=0.1"], "write 'learning_rate'"),
+        (["--train-set", "clip=2"], "clip is 2; write a number < 1"),
+        (["--train-set", "clip"], "--train-set clip=0.2"),
+        (["--train-set", "fleet_sizes=[3,"], "brackets"),
+        (["--train-set", "minibatches=7"], "does not divide"),
+        (["--set", "fleet.sise=3"], "write 'size'"),
+        (["--rounds", "10"], "too few for one step"),
+        (["--rounds", "0"], "--rounds"),
+        (["--seed", "-1"], "--seed"),
+        (["--resume", "nowhere"], "nowhere: there is no such run"),
+        (["--resume", "."], "is not a run"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(tandem, arguments: list[str], said: str) -> None:
+    code, out, err = tandem("train", *arguments)
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+    assert list(Path().iterdir()) == []
+
+
+def test_files_of_something_else_are_not_overwritten(tandem) -> None:
+    Path("thesis").mkdir()
+    Path("thesis/scenario.yaml").write_text("extends: paper")
+    code, _, err = tandem("train", *TANDEM, "--out", "thesis")
+    assert code == 2
+    assert "--out" in err
+    assert [path.name for path in Path("thesis").iterdir()] == ["scenario.yaml"]
+    assert tandem("train", *TANDEM, "--out", "thesis/scenario.yaml")[0] == 2
+
+
+def test_a_missing_tensorboard_is_said_with_its_remedy(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    code, _, err = tandem("train", *TANDEM, "--tensorboard")
+    assert code == 2
+    assert 'pip install "tandem[tensorboard]"' in err
+    assert list(Path().iterdir()) == []
+
+
+def test_the_help_names_every_algorithm_and_preset() -> None:
+    names = IN_HELP.replace(",", " ").replace(" or ", " ").split()
+    assert set(ALGORITHMS) <= set(names)
+    assert all(preset in PRESETS for algorithm in ALGORITHMS.values() for preset in algorithm.presets)
+    assert (DEFAULT_ALGORITHM, DEFAULT_PRESET) == ("tandem", "default")  # as the help has it
