@@ -1,21 +1,26 @@
-# make demo: install, simulate the paper's fleet, show the result.   make test: install, pass the tests.
+# make demo: install, train a front for the paper's fleet, show it.   make test: install, pass the tests.
 # Both need python3 (3.11 or newer) and make, and install into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-extras lint format benchmark calibrate clean
+.PHONY: demo test extras test-extras lint format benchmark benchmark-training calibrate clean
 
 demo: .venv/ready
-	$(BIN)/tandem simulate paper
+	if test -e runs/demo/run.json; then $(BIN)/tandem train --resume runs/demo; \
+	else $(BIN)/tandem train paper --preset quick --out runs/demo; fi
+	$(BIN)/tandem front runs/demo
+	$(BIN)/tandem pick runs/demo --prefer accuracy=0.5,latency=0.3,energy=0.2
 
 test: .venv/ready-dev
 	$(BIN)/python -m pytest
 
-# The tests that need PyTorch and MORL-Baselines, in a virtual environment of their own.
-test-extras:
+# What needs PyTorch and MORL-Baselines has a virtual environment of its own.
+extras:
 	test -d .venv-extras || $(PYTHON) -m venv .venv-extras
 	.venv-extras/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,morl]'
+
+test-extras: extras
 	WANDB_MODE=disabled .venv-extras/bin/python -m pytest -n 0 -m extras tests/extras
 
 lint: .venv/ready-dev
@@ -30,6 +35,10 @@ format: .venv/ready-dev
 
 benchmark: .venv/ready
 	$(BIN)/python benchmarks/simulator.py
+
+# Rounds per second of training, beside MORL-Baselines on the same machine.
+benchmark-training: extras
+	.venv-extras/bin/python benchmarks/training.py
 
 calibrate: .venv/ready
 	$(BIN)/python scripts/calibrate.py
@@ -47,4 +56,4 @@ calibrate: .venv/ready
 	touch $@ .venv/ready
 
 clean:
-	rm -rf .venv .venv-extras .cache simulations
+	rm -rf .venv .venv-extras .cache simulations runs/demo
