@@ -290,7 +290,7 @@ def main() -> None:
         times = [whole_run_s(name, seed) for seed in range(options.seeds)]
         result.setdefault("whole_runs_s", {})[name] = times
         each = ", ".join(f"{seconds:.0f}" for seconds in times)
-        print(f"{name}: whole default budgets took {each} s, together {sum(times):.0f} s", flush=True)
+        print(f"{name}: whole default budgets, compiled above, took {each} s, together {sum(times):.0f} s", flush=True)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -270,19 +270,6 @@ def test_candidates_say_where_they_come_from(name: str, runs: dict[str, Run]) ->
         assert np.all(stages == 0)
 
 
-SEEDS = (0, 1, 2)
-
-
-@eqx.filter_jit
-def many_steps(system: System, population: Learner, settings: Settings, count: int) -> Learner:
-    arrays, rest = eqx.partition(population, eqx.is_array)
-
-    def step(arrays: Learner, _: None) -> tuple[Learner, None]:
-        return eqx.filter(train_population(system, eqx.combine(arrays, rest), settings)[0], eqx.is_array), None
-
-    return eqx.combine(jax.lax.scan(step, arrays, None, length=count)[0], rest)
-
-
 def snapshots(number: int, base: float) -> Snapshot:
     """A stack of snapshots in name only: what tells them apart is a number."""
     marks = base + jnp.arange(number, dtype=float)[:, None]
@@ -350,6 +337,19 @@ def test_coins_decide_the_modes_of_r_ppo_whatever_was_learned(runs: dict[str, Ru
     assert np.abs(together - np.eye(3)).max() < 4 / np.sqrt(2000)  # a coin for each device
     assert np.ptp(frequencies[0], axis=0).max() == 0  # nothing else is left to chance
     assert np.any(frequencies[0][0] != frequencies[1][0])  # and that was learned
+
+
+SEEDS = (0, 1, 2)
+
+
+@eqx.filter_jit
+def many_steps(system: System, population: Learner, settings: Settings, count: int) -> Learner:
+    arrays, rest = eqx.partition(population, eqx.is_array)
+
+    def step(arrays: Learner, _: None) -> tuple[Learner, None]:
+        return eqx.filter(train_population(system, eqx.combine(arrays, rest), settings)[0], eqx.is_array), None
+
+    return eqx.combine(jax.lax.scan(step, arrays, None, length=count)[0], rest)
 
 
 def test_raising_a_weight_does_not_lower_its_objective() -> None:
