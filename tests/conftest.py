@@ -9,6 +9,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+from collections.abc import Iterator
+
+import jax
 import pytest
 from jaxtyping import install_import_hook
 
@@ -21,6 +24,13 @@ install_import_hook(CHECKED, "beartype.beartype")
 
 from tandem.feel import System, build_system
 from tandem.scenario import Scenario, load_scenario
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _room_for_programs() -> Iterator[None]:
+    """Let go of a file's compiled programs: by the thousand they exhaust the memory maps a process may have."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
