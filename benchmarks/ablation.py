@@ -26,9 +26,9 @@ from matplotlib.figure import Figure
 
 from tandem.feel import build_system
 from tandem.learn import ALGORITHMS
-from tandem.learn.conditioned import _steps as conditioned_steps
+from tandem.learn.conditioned import conditioned_steps
 from tandem.learn.population import member, stacked
-from tandem.learn.scalarised import _steps as population_steps
+from tandem.learn.scalarised import population_steps
 from tandem.learn.training import TRAINING, reference_point, start_key
 from tandem.pareto import front, hypervolume, sparsity
 from tandem.policy.rollout import mean_outcome

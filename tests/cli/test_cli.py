@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.cli.main import main
 from tandem.cli.simulate import POLICIES
 from tandem.policy import RULES
 
@@ -14,22 +13,6 @@ from tandem.policy import RULES
 @pytest.fixture(autouse=True)
 def in_a_fresh_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.argv", ["tandem", *arguments])
-    try:
-        main()
-        code: object = 0
-    except SystemExit as stop:
-        code = stop.code
-    captured = capsys.readouterr()
-    return int(code or 0), captured.out, captured.err
-
-
-@pytest.fixture
-def tandem(monkeypatch, capsys):
-    return lambda *arguments: run(monkeypatch, capsys, *arguments)
 
 
 def test_simulate_prints_one_json_document_and_nothing_else(tandem, tmp_path: Path) -> None:

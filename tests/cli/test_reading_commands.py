@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 import tandem as package
-from tandem.cli.main import main
 from tandem.cli.reading import plus_minus, print_table
 from tandem.pareto import knee_point
 from tandem.scenario import load_scenario
@@ -38,21 +37,6 @@ def runs(trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, tmp_path / "runs")
     return tmp_path / "runs"
-
-
-@pytest.fixture
-def tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["tandem", *arguments])
-        try:
-            main()
-            code: object = 0
-        except SystemExit as stop:
-            code = stop.code
-        captured = capsys.readouterr()
-        return int(code or 0), captured.out, captured.err
-
-    return run
 
 
 def document(result: tuple[int, str, str]):

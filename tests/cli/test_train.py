@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cli.main import main
 from tandem.cli.train import ALGORITHMS as IN_HELP
 from tandem.cli.train import PRESETS
 from tandem.learn import ALGORITHMS
@@ -105,19 +104,9 @@ def test_c_moppo_killed_in_both_stages_and_at_its_end_ends_the_same(tmp_path: Pa
     assert stages == ["initialisation"] * 9 + ["extension"] * 4
 
 
-@pytest.fixture
-def tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """The command in this process, in a fresh folder."""
+@pytest.fixture(autouse=True)
+def in_a_fresh_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["tandem", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, undisturbed) -> None:

@@ -13,8 +13,8 @@ import pytest
 import tandem
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
+from tandem.learn import playing as playing_module
 from tandem.runs import Front, PolicyRecord, Run, simulate
-from tandem.runs import playing as playing_module
 from tandem.runs.bootstrap import hypervolume_interval
 from tandem.runs.elsewhere import changed
 from tandem.runs.evaluation import FRESH, Evaluation, evaluate

@@ -11,7 +11,7 @@ import pytest
 import tandem
 from tandem.errors import InputError
 from tandem.learn import ALGORITHMS
-from tandem.learn.delivery import played
+from tandem.learn.playing import played
 from tandem.learn.presets import choose_options, options_document, options_from
 from tandem.pareto import front
 from tandem.runs import Run, resume, simulate, training
@@ -87,8 +87,7 @@ def test_progress_has_a_row_for_each_chunk(run: Run) -> None:
 
 def test_the_front_is_as_measured(run: Run) -> None:
     keys = episode_keys(SEEDS)
-    everyone = np.arange(len(run.front.policies))
-    ((_, means),) = played(run.system(), run.policies(), everyone, keys)
+    (means,) = played(run.system(), run.policies(), keys)
     assert np.allclose(means.reward.mean(axis=1), run.front.points, rtol=1e-6)
     one = simulate(run.system(), run.policy(0), SEEDS)
     assert np.allclose(one.objectives.mean(axis=0), run.front.policies[0].objectives, rtol=1e-5)

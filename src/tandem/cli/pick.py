@@ -112,7 +112,7 @@ def _choose(run: Run, preference: tuple[float, float, float] | None, limits: dic
 
 
 def _print(path: Path, run: Run, record: PolicyRecord, reason: str, lines: list[str], exact: str | None) -> None:
-    from tandem.runs.landmarks import within_tolerance
+    from tandem.learn.delivery import within_tolerance
 
     out = console()
     out.print(f"[bold]Policy {record.index}[/bold] of {escape(str(path))}", highlight=False)
@@ -122,7 +122,7 @@ def _print(path: Path, run: Run, record: PolicyRecord, reason: str, lines: list[
     table.add_row("rounds in violation", f"{record.violation_rate:.2%}")
     out.print(table)
     out.print(reason, highlight=False)
-    safe = within_tolerance(run.front, run.options.tolerance)
+    safe = within_tolerance(run.front.violation_rate, run.options.tolerance)
     if not safe.all():
         beyond = f"more than {run.options.tolerance:.3g} of rounds in violation"
         left_out = f"{policies(int((~safe).sum()))} with {beyond} left out."

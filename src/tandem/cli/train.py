@@ -207,7 +207,9 @@ def _print(run: Run) -> None:
         highlight=False,
     )
     from tandem.cli.live import duration
+    from tandem.learn import ALGORITHMS as KNOWN
 
+    console.print(f"({KNOWN[run.algorithm_name].summary})", style="dim", highlight=False)
     table = Table("", "", box=None, show_header=False)
     table.add_row("hypervolume", f"{document['hypervolume']:.5g}")
     table.add_row("sparsity", f"{document['sparsity']:.4g}")

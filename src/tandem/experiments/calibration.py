@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.ages import FRESH_AGE_S
+from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import System, build_system
 from tandem.policy.rollout import EpisodeMeans, mean_outcome
 from tandem.policy.rules import DriftPlusPenalty, RandomRule, RoundRobin, Rule, ServeUntilFull, Threshold
-from tandem.runs.simulation import IN_USERS_UNITS
 from tandem.scenario import load_scenario
 
 FLEET_SIZES = (5, 10, 15, 20, 25, 30)  # the paper's sweep over devices

@@ -108,8 +108,11 @@ class Algorithm(ABC):
         """The state before the first step."""
 
     def begin(self, stage: int, state: Any) -> Any:
-        """The state as a stage after the first finds it; pure, so that its shape can be known without running it."""
-        raise NotImplementedError(f"{self.name} has no stage {stage}")
+        """The state as a stage after the first finds it: as the one before left it, unless an algorithm says otherwise.
+
+        Pure, so that the shape of it can be known without running it.
+        """
+        return state
 
     @abstractmethod
     def advance(self, stage: int, state: Any) -> tuple[Any, Seen]:

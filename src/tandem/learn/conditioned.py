@@ -58,7 +58,7 @@ class Conditioned(Algorithm):
         return stacked([start(network, self.system, Weighted(), jnp.full(3, 1 / 3), key, self.settings())])
 
     def advance(self, stage: int, state: Learner) -> tuple[Learner, Seen]:
-        return _steps(self.systems, state, self.settings(), self.stages[stage].steps)
+        return conditioned_steps(self.systems, state, self.settings(), self.stages[stage].steps)
 
     def candidates(self, state: Learner) -> Candidates:
         """Every preference of a grid."""
@@ -76,7 +76,10 @@ class Conditioned(Algorithm):
         )
 
 
-def _steps(systems: tuple[System, ...], state: Learner, settings: Settings, steps: int) -> tuple[Learner, Seen]:
+def conditioned_steps(
+    systems: tuple[System, ...], state: Learner, settings: Settings, steps: int
+) -> tuple[Learner, Seen]:
+    """Some training steps of a population of one, each on every fleet in turn."""
     mesh = mesh_for(systems[0], 1, settings)
     done: tuple[Learner, Seen] = _program(systems, everywhere(state, mesh), settings, steps, mesh)
     return done

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import equinox as eqx
-import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tandem.feel.system import System
 from tandem.feel.types import Array
 from tandem.learn.algorithm import Candidates
+from tandem.learn.playing import played
 from tandem.learn.population import member
 from tandem.pareto import front
 from tandem.policy.neural import NeuralPolicy
-from tandem.policy.rollout import EpisodeMeans, mean_outcome
-
-AT_ONCE = 64  # policies played in one call: more would leave progress waiting
 
 
 @dataclass(frozen=True)
@@ -37,11 +32,10 @@ def deliver(system: System, candidates: Candidates, policies: NeuralPolicy, keys
     valid = np.flatnonzero(np.asarray(candidates.valid))
     rewards = np.full((len(candidates.valid), 3), np.nan)
     violation_rate = np.full(len(candidates.valid), np.nan)
-    for part, means in played(system, policies, valid, keys):
-        rewards[part] = np.asarray(means.reward, np.float64).mean(axis=1)
-        violation_rate[part] = np.asarray(means.violated_any, np.float64).mean(axis=1)
-    # A small step of slack: shares of rounds are sums of single precision.
-    safe = violation_rate <= tolerance + 1e-6
+    means = list(played(system, member(policies, valid), keys))
+    rewards[valid] = np.concatenate([part.reward.mean(axis=1) for part in means])
+    violation_rate[valid] = np.concatenate([part.violated_any.mean(axis=1) for part in means])
+    safe = within_tolerance(violation_rate, tolerance)
     within = bool(safe.any())
     eligible = np.flatnonzero(safe) if within else valid
     chosen = eligible[front(rewards[eligible])]
@@ -49,20 +43,6 @@ def deliver(system: System, candidates: Candidates, policies: NeuralPolicy, keys
     return Delivery(chosen, rewards, violation_rate, rounds, within)
 
 
-def played(
-    system: System, policies: NeuralPolicy, indices: NDArray[np.intp], keys: Array
-) -> Iterator[tuple[NDArray[np.intp], EpisodeMeans]]:
-    """Episodes of some of a stack of policies, a part of them at a time: indices, and means [policies, episodes]."""
-    for begin in range(0, len(indices), AT_ONCE):
-        part = indices[begin : begin + AT_ONCE]
-        # The last part is filled up, so that every call runs the same program.
-        filled = np.resize(part, min(AT_ONCE, len(indices)))
-        means = _play(system, member(policies, filled), keys)
-        count = len(part)
-        yield part, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], means)  # noqa: B023, it is used at once
-
-
-@eqx.filter_jit
-def _play(system: System, policies: NeuralPolicy, keys: Array) -> EpisodeMeans:
-    means: EpisodeMeans = eqx.filter_vmap(lambda policy: mean_outcome(system, policy, keys))(policies)
-    return means
+def within_tolerance(violation_rate: ArrayLike, tolerance: float) -> NDArray[np.bool_]:
+    """Which rates are no larger than is tolerated; shares of rounds are sums of single precision, hence the slack."""
+    return np.asarray(violation_rate, np.float64) <= tolerance + 1e-6

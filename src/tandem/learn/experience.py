@@ -30,7 +30,6 @@ class Played(eqx.Module):
     preferences: Float[Array, "episodes 3"]
     draw: Draw
     rewards: Float[Array, "episodes rounds devices 3"]  # of each device; the fleet's is the mean
-    objectives: Float[Array, "episodes rounds 3"]
     violated: Float[Array, "episodes rounds"]
 
 
@@ -60,11 +59,11 @@ def play(
             after, outcome = step(system, state, draw.action())
             violated = outcome.violations.any()
             rewards = jnp.where(violated, system.penalty, device_objectives(outcome))
-            return after, (inputs, draw, rewards, outcome.objectives, violated.astype(float))
+            return after, (inputs, draw, rewards, violated.astype(float))
 
         last, seen = jax.lax.scan(one_round, reset(system, fleet_key), None, length=system.rounds)
-        inputs, draw, rewards, objectives, violated = seen
-        return Played(inputs, network_inputs(system, last), preference, draw, rewards, objectives, violated)
+        inputs, draw, rewards, violated = seen
+        return Played(inputs, network_inputs(system, last), preference, draw, rewards, violated)
 
     return jax.vmap(episode)(preferences, keys)
 

@@ -75,7 +75,6 @@ class Learner(eqx.Module):
 class Report(eqx.Module):
     """What a training step was like."""
 
-    objectives: Objectives  # of the episodes played, mean over rounds
     by_episode: Float[Array, "episodes 3"]  # mean rewards of each
     reward: Objectives
     violation_rate: Scalar
@@ -122,7 +121,6 @@ def train_step(system: System, learner: Learner, settings: Settings, team: Team 
     network, optimiser, seen = _improve(learner, aim, experience, settings, shuffle_key, team)
     entropy, value_error, clipped = seen
     report = Report(
-        objectives=jnp.mean(played.objectives, axis=(0, 1)),
         by_episode=jnp.mean(played.rewards, axis=(1, 2)),
         reward=jnp.mean(played.rewards, axis=(0, 1, 2)),
         violation_rate=jnp.mean(played.violated),

@@ -102,7 +102,7 @@ class ScalarisedPPO(Algorithm):
 
     def advance(self, stage: int, state: PopulationState) -> tuple[PopulationState, Seen]:
         number = jnp.asarray(stage, jnp.int32)  # an array: later iterations run the same program
-        return _steps(self.system, state, self.settings(stage), number, self.stages[stage].steps)
+        return population_steps(self.system, state, self.settings(stage), number, self.stages[stage].steps)
 
     def candidates(self, state: PopulationState) -> Candidates:
         """Every snapshot kept, and the population as it is now."""
@@ -138,9 +138,10 @@ def _last_stage(algorithm: Algorithm) -> int:
     return len(algorithm.stages) - 1
 
 
-def _steps(
+def population_steps(
     system: System, state: PopulationState, settings: Settings, stage: Int[Array, ""], steps: int
 ) -> tuple[PopulationState, Seen]:
+    """Some training steps of every learner, each offered to the archive as it was before it learned."""
     mesh = mesh_for(system, size(state.population), settings)
     done: tuple[PopulationState, Seen] = _program(system, everywhere(state, mesh), settings, stage, steps, mesh)
     return done

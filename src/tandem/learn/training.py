@@ -9,7 +9,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
+from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.delivery import Delivery, deliver
 from tandem.pareto import cardinality, hypervolume
@@ -89,7 +91,7 @@ def train(algorithm: Algorithm, now: Checkpoint) -> Iterator[tuple[Checkpoint, P
                 steps=stage.chunks * stage.steps,
                 rounds=done + now.chunk * stage.steps * stage.rounds_per_step,
                 planned_rounds=sum(stage.rounds for stage in stages),
-                hypervolume=hypervolume(points, np.array(reference_point(algorithm))),
+                hypervolume=hypervolume(points, reference_point(algorithm)),
                 policies=cardinality(points),
                 violation_rate=float(seen.violation_rate),
                 entropy=float(seen.entropy),
@@ -99,10 +101,9 @@ def train(algorithm: Algorithm, now: Checkpoint) -> Iterator[tuple[Checkpoint, P
         )
 
 
-def reference_point(algorithm: Algorithm) -> tuple[float, float, float]:
+def reference_point(algorithm: Algorithm) -> NDArray[np.float64]:
     """The reference of the hypervolume, maximised."""
-    accuracy, latency_s, energy_j = algorithm.options.reference
-    return accuracy, -latency_s, -energy_j
+    return np.asarray(np.array(algorithm.options.reference) * IN_USERS_UNITS)
 
 
 def conclude(algorithm: Algorithm, now: Checkpoint, seed: int) -> Delivery:

@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.feel.objectives import OBJECTIVES
+from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.system import System
+from tandem.learn.delivery import within_tolerance
+from tandem.learn.playing import each, played
 from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
 from tandem.policy.neural import NeuralPolicy
-from tandem.policy.rollout import EpisodeMeans
 from tandem.policy.rules import RULES
 from tandem.runs.bootstrap import hypervolume_interval
 from tandem.runs.front import Front, PolicyRecord, Values, measured
-from tandem.runs.landmarks import landmarks, within_tolerance
-from tandem.runs.playing import played
-from tandem.runs.simulation import IN_USERS_UNITS, half_width, simulate
+from tandem.runs.landmarks import landmarks
+from tandem.runs.simulation import episode_keys, half_width, simulate
 
 # The first seed where nobody says which. Training and validation fold streams of their own into the run's seed, and its
 # measuring takes seeds from a million on.
@@ -78,7 +77,7 @@ class Evaluation:
     @property
     def safe(self) -> int:
         """How many policies are within the tolerance."""
-        return int(within_tolerance(self.front, self.tolerance).sum())
+        return int(within_tolerance(self.front.violation_rate, self.tolerance).sum())
 
     @property
     def worst_violation_rate(self) -> dict[str, float]:
@@ -129,9 +128,8 @@ def evaluate(
     progress(0, of)
     rewards: list[Values] = []
     records: list[PolicyRecord] = []
-    for means in played(system, policies, seeds):
-        for row in range(len(means.reward)):
-            one: EpisodeMeans = jax.tree.map(lambda leaf, row=row: leaf[row], means)
+    for means in played(system, policies, episode_keys(seeds)):
+        for one in each(means):
             records.append(dataclasses.replace(front.policies[len(records)], **measured(one)))
         rewards.append(np.asarray(means.reward))
         progress(len(records), of)

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.feel.objectives import OBJECTIVES
+from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.pareto import hypervolume, sparsity
 from tandem.policy.rollout import EpisodeMeans
-from tandem.runs.simulation import IN_USERS_UNITS, half_width
+from tandem.runs.simulation import half_width
 
 Values = NDArray[np.float64]
+GOALS = ("accuracy", "latency", "energy")  # as a user names them, where no unit is meant
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class PolicyRecord:
                 "all": self.violation_rate,
                 **dict(zip(CONSTRAINTS, self.violation_rates, strict=True)),
             },
-            "preference": dict(zip(("accuracy", "latency", "energy"), self.preference, strict=True)),
+            "preference": dict(zip(GOALS, self.preference, strict=True)),
             "stage": self.stage,
             "improved": self.improved,
             "network": self.network,
@@ -60,7 +61,7 @@ class PolicyRecord:
             rewards=_three(document["reward"]),
             violation_rate=float(rates["all"]),
             violation_rates=tuple(float(rates[name]) for name in CONSTRAINTS),
-            preference=_three(document["preference"][name] for name in ("accuracy", "latency", "energy")),
+            preference=_three(document["preference"][name] for name in GOALS),
             stage=str(document["stage"]),
             improved=document["improved"],
             network=int(document["network"]),
@@ -83,6 +84,11 @@ class Front:
     def objectives(self) -> Values:
         """[policies, 3] in the user's units."""
         return np.array([policy.objectives for policy in self.policies], np.float64).reshape(-1, 3)
+
+    @property
+    def violation_rate(self) -> Values:
+        """[policies]: of any constraint."""
+        return np.array([policy.violation_rate for policy in self.policies], np.float64)
 
     @property
     def hypervolume(self) -> float:

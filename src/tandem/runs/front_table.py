@@ -9,9 +9,7 @@ from typing import Any
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.objectives import OBJECTIVES
 from tandem.runs.files import written_whole
-from tandem.runs.front import Front, PolicyRecord
-
-NAMES = ("accuracy", "latency", "energy")
+from tandem.runs.front import GOALS, Front, PolicyRecord
 
 
 def write_csv(path: Path, front: Front) -> None:
@@ -25,7 +23,7 @@ def write_csv(path: Path, front: Front) -> None:
 
 def in_order(front: Front, by: str) -> list[PolicyRecord]:
     """The policies, the best in an objective (accuracy, latency or energy) first."""
-    objective = NAMES.index(by)
+    objective = GOALS.index(by)
     sign = -1 if by == "accuracy" else 1
     return sorted(front.policies, key=lambda policy: sign * policy.objectives[objective])
 
@@ -34,8 +32,8 @@ def _row(policy: PolicyRecord) -> dict[str, Any]:
     row: dict[str, Any] = {"index": policy.index}
     for name, mean, width in zip(OBJECTIVES, policy.objectives, policy.half_width, strict=True):
         row |= {name: mean, f"{name}_half_width_95": width}
-    row |= {f"reward_{name}": value for name, value in zip(NAMES, policy.rewards, strict=True)}
+    row |= {f"reward_{name}": value for name, value in zip(GOALS, policy.rewards, strict=True)}
     row["violation_rate"] = policy.violation_rate
     row |= {f"violation_rate_{name}": rate for name, rate in zip(CONSTRAINTS, policy.violation_rates, strict=True)}
-    row |= {f"preference_{name}": weight for name, weight in zip(NAMES, policy.preference, strict=True)}
+    row |= {f"preference_{name}": weight for name, weight in zip(GOALS, policy.preference, strict=True)}
     return row | {"stage": policy.stage, "improved": policy.improved, "network": policy.network}

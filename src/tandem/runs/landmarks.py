@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from tandem.feel.objectives import IN_USERS_UNITS
+from tandem.learn.delivery import within_tolerance
 from tandem.pareto import best_for, knee_point
 from tandem.runs.front import Front, Values
-from tandem.runs.simulation import IN_USERS_UNITS
 
 EXTREMES = ("highest accuracy", "lowest latency", "lowest energy")
 KNEE = "knee"
-SLACK = 1e-6  # shares of rounds are sums of single precision
 
 
 def landmarks(front: Front, tolerance: float) -> dict[str, int]:
@@ -24,11 +24,6 @@ def landmarks(front: Front, tolerance: float) -> dict[str, int]:
 
 def choosable(front: Front, tolerance: float) -> Values:
     """[policies, 3] measured objectives, maximised; NaN for policies in violation too often, unless all of them are."""
-    safe = within_tolerance(front, tolerance)
+    safe = within_tolerance(front.violation_rate, tolerance)
     points = front.objectives * IN_USERS_UNITS
     return np.where(safe[:, None], points, np.nan) if safe.any() else points
-
-
-def within_tolerance(front: Front, tolerance: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which policies break constraints in no larger share of rounds than this."""
-    return np.array([policy.violation_rate <= tolerance + SLACK for policy in front.policies], bool)

@@ -10,7 +10,8 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.objectives import OBJECTIVES
 from tandem.learn.algorithm import Algorithm, Candidates
-from tandem.learn.delivery import Delivery, played
+from tandem.learn.delivery import Delivery
+from tandem.learn.playing import each, played
 from tandem.learn.population import member
 from tandem.runs.front import Front, PolicyRecord, measured
 from tandem.runs.run import Stored
@@ -57,11 +58,11 @@ def measure(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) ->
 
 def _played(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
     """Each chosen candidate, and the measured fields of its record."""
-    policies = candidates.policies(algorithm.sampling)
-    found = []
-    for part, means in played(algorithm.system, policies, delivery.chosen, episode_keys(SEEDS)):
-        found += [(int(candidate), measured(member(means, position))) for position, candidate in enumerate(part)]
-    return found
+    policies = member(candidates.policies(algorithm.sampling), delivery.chosen)
+    rows: list[dict[str, Any]] = []
+    for means in played(algorithm.system, policies, episode_keys(SEEDS)):
+        rows += [measured(one) for one in each(means)]
+    return list(zip(delivery.chosen.tolist(), rows, strict=True))
 
 
 def _origin(algorithm: Algorithm, candidates: Candidates, candidate: int) -> dict[str, Any]:

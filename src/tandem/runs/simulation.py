@@ -13,14 +13,12 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.feel.objectives import OBJECTIVES
+from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.policy.protocol import Policy
 from tandem.policy.rollout import episodes, mean_outcome
 
-# Everything maximised inside, in the user's units outside: accuracy up, latency and energy down.
-IN_USERS_UNITS = np.array([1.0, -1.0, -1.0])
 Values = NDArray[np.float64]
 
 

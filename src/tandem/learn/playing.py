@@ -1,8 +1,8 @@
-"""A stack of policies played on seeds, a part at a time: as much as memory holds, as little as progress needs."""
+"""A stack of policies played for many episodes, a part at a time: as much as memory holds, as progress needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -14,22 +14,27 @@ from tandem.feel.types import Array
 from tandem.learn.population import member, size
 from tandem.policy.neural import NeuralPolicy
 from tandem.policy.rollout import EpisodeMeans, mean_outcome
-from tandem.runs.simulation import episode_keys
 
 # Devices times episodes in one call: about a second on two cores, and what keeps a GPU busy.
 AT_ONCE = {"cpu": 2**13}
 AT_ONCE_ELSEWHERE = 2**18
 
 
-def played(system: System, policies: NeuralPolicy, seeds: Sequence[int]) -> Iterator[EpisodeMeans]:
-    """Every policy of the stack on every seed: means, [policies, seeds, ...] in NumPy, of some policies at a time."""
+def played(system: System, policies: NeuralPolicy, keys: Array) -> Iterator[EpisodeMeans]:
+    """An episode for every policy and key: means, [policies, keys, ...] in NumPy, of some policies at a time."""
     room = max(1, AT_ONCE.get(jax.default_backend(), AT_ONCE_ELSEWHERE) // system.size)
-    seed_parts = list(_parts(len(seeds), room))
-    keys = episode_keys(seeds)
-    for chosen, count in _parts(size(policies), max(1, room // len(seed_parts[0][0]))):
+    key_parts = list(_parts(len(keys), room))
+    for chosen, count in _parts(size(policies), max(1, room // len(key_parts[0][0]))):
         some = member(policies, chosen)
-        means = [_cut(_play(system, some, keys[part]), count, seeds_in) for part, seeds_in in seed_parts]
+        means = [_cut(_play(system, some, keys[part]), count, episodes) for part, episodes in key_parts]
         yield jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *means)
+
+
+def each(means: EpisodeMeans) -> Iterator[EpisodeMeans]:
+    """The episodes of every policy by itself, [keys, ...]."""
+    leaves, structure = jax.tree.flatten(means)
+    for own in zip(*leaves, strict=True):
+        yield jax.tree.unflatten(structure, own)
 
 
 def _parts(count: int, at_once: int) -> Iterator[tuple[Any, int]]:
@@ -39,8 +44,8 @@ def _parts(count: int, at_once: int) -> Iterator[tuple[Any, int]]:
         yield np.resize(here, min(at_once, count)), len(here)
 
 
-def _cut(means: EpisodeMeans, policies: int, seeds: int) -> EpisodeMeans:
-    plain: EpisodeMeans = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[:policies, :seeds], means)
+def _cut(means: EpisodeMeans, policies: int, episodes: int) -> EpisodeMeans:
+    plain: EpisodeMeans = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[:policies, :episodes], means)
     return plain
 
 
