@@ -29,12 +29,16 @@ def random_inputs(devices: int, states: tuple[int, ...] = (), features: int = 10
     def normal(*shape: int) -> jax.Array:
         return jnp.asarray(rng.normal(size=(*states, *shape)), float)
 
-    return Inputs(normal(devices, features), normal(devices, CONSTANTS), normal(1), jnp.ones((*states, devices), bool))
+    able = jnp.ones((*states, devices), bool)
+    return Inputs(normal(devices, features), normal(devices, CONSTANTS), normal(1), able)
 
 
 def permuted(inputs: Inputs, order: np.ndarray) -> Inputs:
     return Inputs(
-        inputs.devices[..., order, :], inputs.constants[..., order, :], inputs.fleet, inputs.may_train[..., order]
+        inputs.devices[..., order, :],
+        inputs.constants[..., order, :],
+        inputs.fleet,
+        inputs.may_train[..., order],
     )
 
 
@@ -112,12 +116,14 @@ def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System)
     """A device's decision is its head's on its code followed by the context, as Equinox computes it."""
     network = loud(FleetNetwork.create(paper_system, KEY, conditioned=True))
     inputs = random_inputs(10)
-    codes = jax.vmap(network.encoder)(jnp.concatenate([inputs.devices, inputs.constants], axis=-1))
-    pooled = jnp.concatenate([codes.mean(axis=0), codes.max(axis=0), inputs.fleet, EQUAL])
+    wish = jnp.asarray([0.5, 0.2, 0.3])
+    own = [inputs.devices, inputs.constants, jnp.tile(wish, (10, 1))]
+    codes = jax.vmap(network.encoder)(jnp.concatenate(own, axis=-1))
+    pooled = jnp.concatenate([codes.mean(axis=0), codes.max(axis=0), inputs.fleet, wish])
     context = network.context(pooled)
     situations = [jnp.concatenate([code, context]) for code in codes]
     expected = FleetDistribution.from_parameters(jnp.stack([network.head(situation) for situation in situations]))
-    found = network(inputs, EQUAL)
+    found = network(inputs, wish)
     for one, other in zip(jax.tree.leaves(found.decide), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
     values = jnp.stack([network.critic(situation) for situation in situations])

@@ -72,8 +72,9 @@ class FleetNetwork(Network):
     """One encoder for all devices, what they have in common as context, one head and one critic for all devices.
 
     Permuting devices permutes decisions, on a CPU bit for bit, and one set of weights serves a fleet of any size.
-    Conditioned, the preference joins the context, so that one network holds a whole front. The critic judges device by
-    device: a fleet of ten teaches it ten times as much as a single number would.
+    Conditioned, the preference joins every device's features and the context, so that one network holds a whole front:
+    what is worth noting of a device, before the fleet is summed up, depends on what is wanted. The critic judges device
+    by device: a fleet of ten teaches it ten times as much as a single number would.
     """
 
     encoder: eqx.nn.MLP
@@ -85,8 +86,9 @@ class FleetNetwork(Network):
     @classmethod
     def create(cls, system: System, key: RandomKey, conditioned: bool = False, width: int = 64) -> FleetNetwork:
         encoder_key, context_key, head_key, critic_key = jax.random.split(key, 4)
-        features = len(device_features(system)) + CONSTANTS
-        shared = 2 * width + len(FLEET_FEATURES) + (GOALS if conditioned else 0)
+        wish = GOALS if conditioned else 0
+        features = len(device_features(system)) + CONSTANTS + wish
+        shared = 2 * width + len(FLEET_FEATURES) + wish
         head = eqx.nn.MLP(2 * width, PARAMETERS, width, 1, jnp.tanh, key=head_key)
         critic = eqx.nn.MLP(2 * width, GOALS, width, 1, jnp.tanh, key=critic_key)
         return cls(
@@ -99,9 +101,10 @@ class FleetNetwork(Network):
 
     def __call__(self, inputs: Inputs, preference: Preference) -> Judgement:
         hidden, last = self.encoder.layers
-        features = jnp.concatenate([inputs.devices, inputs.constants], axis=-1)
-        codes = jnp.tanh(_rows(last, jnp.tanh(_rows(hidden, features))))
         wish = [preference] if self.conditioned else []
+        wishes = [jnp.broadcast_to(one, (inputs.devices.shape[0], GOALS)) for one in wish]
+        features = jnp.concatenate([inputs.devices, inputs.constants, *wishes], axis=-1)
+        codes = jnp.tanh(_rows(last, jnp.tanh(_rows(hidden, features))))
         pooled = [jnp.mean(summable(codes), axis=0), jnp.max(codes, axis=0), inputs.fleet, *wish]
         context = self.context(jnp.concatenate(pooled))
         parameters = _in_context(self.head, codes, context)
