@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tandem.errors import InputError
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, may_train, reset, serve_all, step
 from tandem.feel.channel import ChannelModel, StaticChannel
-from tandem.feel.shield import keep_most_data, project
+from tandem.feel.shield import keep_most, project
 from tandem.scenario import load_scenario
 
 ROUNDS = 100
@@ -278,7 +278,7 @@ def kept_by_sorting(willing: list[bool], data: list[float], room: int) -> list[b
     return [n in first for n in range(len(data))]
 
 
-keep = jax.jit(keep_most_data)
+keep = jax.jit(keep_most)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 10, 33])

@@ -251,7 +251,7 @@ def test_what_is_delivered_is_a_front_within_tolerance(name: str, runs: dict[str
     # The validated rewards are those of the policy as it is delivered: deterministic, or with its coins.
     keys = jax.random.split(start_key(5, VALIDATION), one.options.validation_episodes)
     best = int(delivery.chosen[0])
-    policy = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, candidates.policies(one.sampling))
+    policy = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, one.policies(candidates))
     again = np.asarray(mean_outcome(one.system, policy, keys).reward).mean(axis=0)
     np.testing.assert_allclose(again, delivery.rewards[best], rtol=1e-3)
 
@@ -322,7 +322,7 @@ def test_coins_decide_the_modes_of_r_ppo_whatever_was_learned(runs: dict[str, Ru
     assert one.sampling == "modes"
     state = eqx.tree_at(lambda s: s.data, reset(system, KEY), 0.5 * system.data_limit)
     candidates = one.candidates(checkpoints[-1].state)
-    policies = candidates.policies(one.sampling)
+    policies = one.policies(candidates)
     keys = jax.random.split(KEY, 2000)
     trains, frequencies = [], []
     for index in np.flatnonzero(np.asarray(candidates.valid))[-2:]:

@@ -190,6 +190,32 @@ def test_one_set_of_weights_serves_any_fleet(paper_system: System) -> None:
         assert result.violation_rate.max() == 0
 
 
+@pytest.mark.parametrize(
+    ("trained_on", "shielded", "chooses"), [(10, True, True), (30, True, False), (10, False, False)]
+)
+def test_in_a_larger_fleet_than_it_knows_a_policy_gives_the_places_itself(
+    trained_on: int, shielded: bool, chooses: bool
+) -> None:
+    """More want to train than the uplink has room for: those go first that the policy is surest of."""
+    system = build_system(load_scenario("paper", {"fleet.size": 30, "shield.enabled": shielded}))
+    network = loud(FleetNetwork.create(system, KEY))
+    state = eqx.tree_at(lambda s: s.data, reset(system, KEY), 0.5 * system.data_limit)
+    untrained = NeuralPolicy.untrained(network, system, state)
+    inputs = network_inputs(system, state)
+    # A network that would have two thirds of the fleet train.
+    shift = -jnp.quantile(untrained.judge(inputs).decide.mode_logit, 1 / 3)
+    network = eqx.tree_at(lambda n: n.head.layers[-1].bias, network, replace_fn=lambda bias: bias.at[0].add(shift))
+    policy = NeuralPolicy(network, untrained.normaliser, untrained.preference, largest_fleet=trained_on)
+    logits = np.asarray(policy.judge(inputs).decide.mode_logit)
+    eager = np.flatnonzero(logits > 0)
+    room = int(np.min(np.asarray(system.envelope.most_trainers)[eager]))
+    assert len(eager) > room > 0
+    action = policy(system, state, KEY)
+    expected = sorted(eager, key=lambda device: -logits[device])[:room] if chooses else eager
+    assert set(np.flatnonzero(action.train)) == set(expected)
+    assert np.all(np.asarray(action.power)[~np.asarray(action.train)] == 0)
+
+
 def test_moments_are_those_of_everything_seen() -> None:
     rng = np.random.default_rng(0)
     batches = [rng.normal([5, -300, 0.01], [2, 40, 0.001], (size, 3)) for size in (7, 1, 100, 33)]

@@ -34,8 +34,7 @@ def project(system: System, state: FleetState, action: Action) -> Action:
     """The action with as few devices told to serve, and as few powers and frequencies raised, as the rules need."""
     devices, envelope = system.devices, system.envelope
     willing = action.train & may_train(system, state)
-    room = jnp.min(envelope.most_trainers, initial=jnp.inf, where=willing)
-    train = keep_most_data(willing, state.data, jnp.minimum(room, system.size).astype(jnp.int32))
+    train = keep_most(willing, state.data, uplink_room(system, willing))
 
     trainers = jnp.sum(train)
     power = jnp.maximum(action.power, _trainer_power(system, state, trainers))
@@ -63,19 +62,25 @@ def may_train(system: System, state: FleetState) -> DeviceFlags:
     return has_data & (state.queue + system.envelope.worst_arrivals <= system.envelope.queue_limit)
 
 
-def keep_most_data(willing: DeviceFlags, data: PerDevice, room: Count) -> DeviceFlags:
-    """The ``room`` willing devices with most data.
+def uplink_room(system: System, willing: DeviceFlags) -> Count:
+    """How many of the willing may train: the uploads of more would not fit (rule 2)."""
+    room = jnp.min(system.envelope.most_trainers, initial=jnp.inf, where=willing)
+    return jnp.minimum(room, system.size).astype(jnp.int32)
 
-    A device's rank is one integer, its data's leading bits above its place in the fleet, so that no two are equal;
+
+def keep_most(willing: DeviceFlags, merit: PerDevice, room: Count) -> DeviceFlags:
+    """The ``room`` willing devices with most of something that is not negative, such as data.
+
+    A device's rank is one integer, its merit's leading bits above its place in the fleet, so that no two are equal;
     the lowest rank that gets a place is then found bit by bit, by counting. That costs 31 passes and no sorting, and
-    data that agree in those bits (19 bits of mantissa at N = 10, 6 at N = 100,000) count as equal.
+    merits that agree in those bits (19 bits of mantissa at N = 10, 6 at N = 100,000) count as equal.
     """
-    size = data.shape[0]
+    size = merit.shape[0]
     place_bits = max(size - 1, 1).bit_length()
     # The bits of non-negative floats are ordered as the floats are.
-    data_bits = jax.lax.bitcast_convert_type(data.astype(jnp.float32), jnp.int32)
+    merit_bits = jax.lax.bitcast_convert_type(merit.astype(jnp.float32), jnp.int32)
     place = size - 1 - jnp.arange(size, dtype=jnp.int32)
-    rank = jnp.where(willing, (data_bits >> place_bits << place_bits) | place, -1)
+    rank = jnp.where(willing, (merit_bits >> place_bits << place_bits) | place, -1)
 
     def settle_bit(step: Count, lowest: Count) -> Count:
         tried = lowest | (1 << (30 - step))

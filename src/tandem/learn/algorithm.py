@@ -67,12 +67,6 @@ class Candidates(eqx.Module):
     objective: Int[Array, " candidates"]  # which it was to improve there, -1 if it followed its preference
     valid: Bool[Array, " candidates"]
 
-    def policies(self, sampling: Sampling) -> NeuralPolicy:
-        """A stack of policies, one for each candidate."""
-        return NeuralPolicy(
-            member(self.networks, self.owner), member(self.normalisers, self.owner), self.preferences, sampling
-        )
-
 
 class Algorithm(ABC):
     """A way from a scenario to a front."""
@@ -121,6 +115,18 @@ class Algorithm(ABC):
     @abstractmethod
     def candidates(self, state: Any) -> Candidates:
         """What has been found so far."""
+
+    def policy(self, network: Network, normaliser: Normaliser, preference: Array) -> NeuralPolicy:
+        """What it trained, in the form that is used; or a stack of them."""
+        largest = max(system.size for system in self.systems)
+        return NeuralPolicy(network, normaliser, preference, self.sampling, largest)
+
+    def policies(self, candidates: Candidates) -> NeuralPolicy:
+        """A stack of policies, one for each candidate."""
+        owner = candidates.owner
+        return self.policy(
+            member(candidates.networks, owner), member(candidates.normalisers, owner), candidates.preferences
+        )
 
     @property
     def validation_rounds(self) -> int:

@@ -110,5 +110,5 @@ def conclude(algorithm: Algorithm, now: Checkpoint, seed: int) -> Delivery:
     """Validate what was found and choose the front."""
     candidates = algorithm.candidates(now.state)
     keys = jax.random.split(start_key(seed, VALIDATION), algorithm.options.validation_episodes)
-    policies = candidates.policies(algorithm.sampling)
+    policies = algorithm.policies(candidates)
     return deliver(algorithm.system, candidates, policies, keys, algorithm.options.tolerance)

@@ -7,10 +7,11 @@ from typing import Literal
 import equinox as eqx
 import jax.numpy as jnp
 
+from tandem.feel.shield import keep_most, uplink_room
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import RandomKey
-from tandem.policy.distribution import Draw
+from tandem.policy.distribution import Draw, FleetDistribution
 from tandem.policy.inputs import CONSTANTS, Inputs, network_inputs
 from tandem.policy.moments import Moments
 from tandem.policy.networks import Judgement, Network, Preference
@@ -58,6 +59,7 @@ class NeuralPolicy(eqx.Module):
     normaliser: Normaliser
     preference: Preference
     sampling: Sampling = eqx.field(static=True, default="nothing")
+    largest_fleet: int | None = eqx.field(static=True, default=None)  # that it was trained on, if known
 
     @classmethod
     def untrained(
@@ -75,6 +77,8 @@ class NeuralPolicy(eqx.Module):
         inputs = network_inputs(system, state)
         decide = self.judge(inputs).decide
         drawn, likeliest = decide.sample(key, inputs.may_train), decide.most_likely(inputs.may_train)
+        if self.sampling == "nothing" and self._is_crowded(system):
+            likeliest = _with_room(system, decide, likeliest)
         match self.sampling:
             case "nothing":
                 return likeliest.action()
@@ -82,3 +86,16 @@ class NeuralPolicy(eqx.Module):
                 return Draw(drawn.train, likeliest.power_logit, likeliest.frequency_logit).action()
             case "everything":
                 return drawn.action()
+
+    def _is_crowded(self, system: System) -> bool:
+        return system.shielded and self.largest_fleet is not None and system.size > self.largest_fleet
+
+
+def _with_room(system: System, decide: FleetDistribution, likeliest: Draw) -> Draw:
+    """The decision with no more trainers than the uplink has room for, those the policy is surest of.
+
+    Left to it, the shield would keep those with most data. In fleets of the sizes that it was trained on a policy has
+    learned to count on that; in a larger one most of those it would have train are turned away, ever the same ones.
+    """
+    train = keep_most(likeliest.train, jnp.maximum(decide.mode_logit, 0.0), uplink_room(system, likeliest.train))
+    return Draw(train, likeliest.power_logit, likeliest.frequency_logit)

@@ -58,7 +58,7 @@ def measure(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) ->
 
 def _played(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
     """Each chosen candidate, and the measured fields of its record."""
-    policies = member(candidates.policies(algorithm.sampling), delivery.chosen)
+    policies = member(algorithm.policies(candidates), delivery.chosen)
     rows: list[dict[str, Any]] = []
     for means in played(algorithm.system, policies, episode_keys(SEEDS)):
         rows += [measured(one) for one in each(means)]

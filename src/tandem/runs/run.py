@@ -97,7 +97,7 @@ class Run:
         records = self.front.policies
         networks = member(self._stored, jnp.asarray([record.network for record in records]))
         preferences = jnp.asarray([record.preference for record in records], float)
-        return NeuralPolicy(networks.network, networks.normaliser, preferences, self._algorithm.sampling)
+        return self._algorithm.policy(networks.network, networks.normaliser, preferences)
 
     def summary(self) -> dict[str, Any]:
         """The run in a few numbers, as JSON."""
@@ -120,7 +120,7 @@ class Run:
 
     def _following(self, network: int, preference: Any) -> NeuralPolicy:
         one = member(self._stored, network)
-        return NeuralPolicy(one.network, one.normaliser, jnp.asarray(preference, float), self._algorithm.sampling)
+        return self._algorithm.policy(one.network, one.normaliser, jnp.asarray(preference, float))
 
 
 def open_run(path: str | Path) -> Run:
