@@ -31,7 +31,10 @@ class Conditioned(Algorithm):
     name = "tandem"
     summary = "ours: one network for any preference and any fleet size"
     options_type: ClassVar[type[Options]] = ConditionedOptions
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "quick": {"rounds": 300_000}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "quick": {"rounds": 300_000, "divisions": 13, "validation_episodes": 2},
+    }
     options: ConditionedOptions
 
     @property

@@ -79,5 +79,6 @@ class ConditionedOptions(Options):
 
     concentration: Positive = 0.7  # of the Dirichlet distribution that preferences are drawn from
     width: Annotated[int, Field(ge=1, le=4096)] = 64  # of the network
-    divisions: Annotated[int, Field(ge=1, le=60)] = 13  # of the grid of preferences that are candidates for the front
+    divisions: Annotated[int, Field(ge=1, le=60)] = 19  # of the grid of preferences that are candidates for the front
+    validation_episodes: Count = 3  # of 210 candidates
     fleet_sizes: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = ()  # to train on; the scenario's if not given
