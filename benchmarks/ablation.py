@@ -1,6 +1,7 @@
 """Does the extension pay, and does its barrier? The parts of C-MOPPO against each other at equal rounds.
 
     python benchmarks/ablation.py run --size 10 --shield on --rounds 1e5 --rounds 1e6 --out results/
+    python benchmarks/ablation.py run --size 10 --rounds 1e6 --parts engine --out results/
     python benchmarks/ablation.py report results/ --figure docs/images/ablation.png
 
 ``run`` measures one fleet: S-PPO with all rounds, initialisation alone (the first 60 %), and from that same
@@ -8,7 +9,8 @@ initialisation the extension without a barrier, with the paper's step-wise barri
 fixed at the selected policy; and ours, one conditioned network, beside them. All seeds and variants of a program run
 side by side in it. Everything but the conditioned network keeps the same archive of snapshots. What is reported is the
 hypervolume of what has been found by then, played in its deterministic form on seeds that nothing was trained or
-selected on; measuring costs no rounds.
+selected on; measuring costs no rounds. The part ``engine`` asks the same of the engine: the conditioned network and
+S-PPO with one thing at a time set back to what a textbook has, or left out.
 """
 
 from __future__ import annotations
@@ -34,10 +36,21 @@ from tandem.pareto import front, hypervolume, sparsity
 from tandem.policy.rollout import mean_outcome
 from tandem.scenario import load_scenario
 
+PARTS = ("population", "conditioned", "engine")
 INITIALISATION = 0.6
 EXTENDED = 4
 BETAS = (0.5, 0.6, 0.7, 0.8, 0.9)
 NONE, FIXED = "extension, no barrier", "extension, barrier at the selected policy"
+# What the engine does differently, taken back one by one.
+ENGINE: dict[str, dict] = {
+    "as it is": {},
+    "credit 1": {"credit": 1.0},
+    "credit 0": {"credit": 0.0},
+    "entropy weight 0.001": {"entropy": 0.001},
+    "learning rate 0.001": {"learning_rate": 0.001},
+    "clip 0.2": {"clip": 0.2},
+    "ratio of the whole fleet, clip 0.2": {"clip": 0.2, "ratio": "fleet"},
+}
 FRESH = 103  # the stream of randomness that only measuring uses
 
 
@@ -58,6 +71,10 @@ class Cell:
     def algorithm(self, name: str, **options):
         kind = ALGORITHMS[name]
         return kind(self.system, kind.options_type(**{**self.common, **options}))
+
+    def conditioned(self):
+        """With steps of 32 episodes where a population has 4 for each of 10, and 105 candidates where it has 110."""
+        return self.algorithm("tandem", episodes=8 * self.common["episodes"], divisions=13)
 
     def note(self, variant: str, rounds: int, algorithm, states, count: int) -> None:
         """Measure the front of every seed of a variant."""
@@ -103,7 +120,7 @@ def _measure(system, algorithm, states, keys):
             means = mean_outcome(system, policy, keys)
             return jnp.mean(means.reward, axis=0), jnp.mean(means.violated_any)
 
-        return candidates.valid, *one_policy(candidates.policies(algorithm.sampling))
+        return candidates.valid, *one_policy(algorithm.policies(candidates))
 
     return one_state(states)
 
@@ -177,7 +194,7 @@ def _barrier(state):
 
 def conditioned_cell(cell: Cell, marks: int) -> None:
     """Ours, for the same rounds."""
-    algorithm = cell.algorithm("tandem", episodes=cell.common["episodes"] * 4)
+    algorithm = cell.conditioned()
     per_step = algorithm.options.episodes * cell.system.rounds
     steps = cell.rounds // per_step
     each = max(1, steps // marks)
@@ -186,6 +203,36 @@ def conditioned_cell(cell: Cell, marks: int) -> None:
     for done in range(each, steps + 1, each):
         states = conditioned_step(cell.system, states, settings, each)
         cell.note("conditioned", done * per_step, algorithm, states, cell.seeds)
+
+
+def engine_cell(cell: Cell, kinds: list[str]) -> None:
+    """Each change to the engine, for every seed, side by side in one program; another ratio is another program."""
+    for kind in kinds:
+        algorithm = cell.conditioned() if kind == "tandem" else cell.algorithm(kind)
+        members = 1 if kind == "tandem" else algorithm.options.preferences
+        steps = cell.rounds // (members * algorithm.options.episodes * cell.system.rounds)
+        concentration = algorithm.options.concentration if kind == "tandem" else None
+        for ratio in ("device", "fleet"):
+            names = [name for name, change in ENGINE.items() if change.get("ratio", "device") == ratio]
+            changed = [algorithm.options.model_copy(update=ENGINE[name]) for name in names]
+            settings = stacked(
+                [arrays(one.settings(steps, concentration)) for one in changed for _ in range(cell.seeds)]
+            )
+            states = member(starts(algorithm, cell.seeds), jnp.tile(jnp.arange(cell.seeds), len(names)))
+            for _ in range(steps):
+                states = engine_step(kind, cell.system, states, settings)
+            for index, name in enumerate(names):
+                part = member(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
+                cell.note(f"{kind}, {name}", cell.rounds, algorithm, part, cell.seeds)
+
+
+@eqx.filter_jit
+def engine_step(kind: str, system, states, settings):
+    """One training step of every state, each in its own way."""
+    zero = jnp.asarray(0, jnp.int32)
+    if kind == "tandem":
+        return eqx.filter_vmap(lambda state, how: conditioned_steps((system,), state, how, 1)[0])(states, settings)
+    return eqx.filter_vmap(lambda state, how: population_steps(system, state, how, zero, 1)[0])(states, settings)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -204,8 +251,10 @@ def run(arguments: argparse.Namespace) -> None:
         for part in arguments.parts:
             if part == "population":
                 population_cell(cell, arguments.marks, arguments.betas)
-            else:
+            elif part == "conditioned":
                 conditioned_cell(cell, arguments.marks)
+            else:
+                engine_cell(cell, arguments.kinds)
             save(arguments, cell, episodes, time.perf_counter() - started)
 
 
@@ -237,18 +286,29 @@ def report(arguments: argparse.Namespace) -> None:
                 row.update({name: round(row[name], 4) for name in ("hypervolume", "sparsity", "violation_rate")})
     arguments.data.write_text(json.dumps(cells) + "\n")
     draw(cells, arguments.figure)
-    print("| devices | shield | rounds | variant | hypervolume | sparsity | policies | rounds in violation |")
-    print("|---|---|---|---|---|---|---|---|")
-    for cell in cells:
-        for variant in cell["curves"]:
-            last = final(cell, variant)
-            low, high = interval([row["hypervolume"] for row in last])
-            mean = {name: np.mean([row[name] for row in last]) for name in last[0]}
-            print(
-                f"| {cell['size']} | {'on' if cell['shield'] else 'off'} | {cell['rounds']:.0e} | {variant} "
-                f"| {mean['hypervolume']:.1f} [{low:.1f}, {high:.1f}] | {mean['sparsity']:.3f} "
-                f"| {mean['policies']:.0f} | {mean['violation_rate']:.1%} |"
-            )
+    for fleet in sorted({of(cell) for cell in cells}):
+        tabulate([cell for cell in cells if of(cell) == fleet])
+
+
+def tabulate(cells: list[dict]) -> None:
+    """The end of every budget of one fleet: hypervolume with its interval over seeds; and of the largest, what else."""
+    budgets = sorted({cell["rounds"] for cell in cells})
+    print(f"\n{cells[0]['size']} devices, shield {'on' if cells[0]['shield'] else 'off'}\n")
+    print(f"| | {' | '.join(f'{budget:.0e}' for budget in budgets)} | sparsity | policies | in violation |")
+    print("|---|" + "---|" * (len(budgets) + 3))
+    for variant in dict.fromkeys(name for cell in cells for name in cell["curves"]):
+        shown, last = [], []
+        for budget in budgets:
+            found = [cell for cell in cells if cell["rounds"] == budget and variant in cell["curves"]]
+            shown.append("")
+            if found:
+                last = final(found[0], variant)
+                values = [row["hypervolume"] for row in last]
+                low, high = interval(values)
+                shown[-1] = f"{np.mean(values):.1f} [{low:.1f}, {high:.1f}]"
+        mean = {name: np.mean([row[name] for row in last]) for name in last[0]}
+        rest = f"{mean['sparsity']:.3f} | {mean['policies']:.0f} | {mean['violation_rate']:.1%}"
+        print(f"| {variant} | {' | '.join(shown)} | {rest} |")
 
 
 def final(cell: dict, variant: str) -> list[dict]:
@@ -275,7 +335,8 @@ def draw(cells: list[dict], path: Path) -> None:
         "conditioned": "#2a8c5a",
     }
     fleets = sorted({(cell["size"], not cell["shield"]) for cell in cells})
-    fleets = [fleet for fleet in fleets if any(volumes(cell) for cell in cells if of(cell) == fleet)]
+    # Where hardly anything reaches the reference point there is nothing to see.
+    fleets = [fleet for fleet in fleets if any(largest(cell) > 1 for cell in cells if of(cell) == fleet)]
     figure = Figure(figsize=(4.4 * (len(fleets) + 1), 4.2), layout="constrained")
     panels = figure.subplots(1, len(fleets) + 1)
     for axes, fleet in zip(panels, fleets, strict=False):
@@ -314,9 +375,8 @@ def of(cell: dict) -> tuple[int, bool]:
     return cell["size"], not cell["shield"]
 
 
-def volumes(cell: dict) -> bool:
-    """Whether anything has a hypervolume at all."""
-    return any(row["hypervolume"] > 0 for rows in cell["curves"].values() for row in rows)
+def largest(cell: dict) -> float:
+    return max(row["hypervolume"] for rows in cell["curves"].values() for row in rows)
 
 
 def main() -> None:
@@ -330,7 +390,8 @@ def main() -> None:
     one.add_argument("--episodes", type=int, help="of each policy in a training step; default 4, or 32 above 10^6")
     one.add_argument("--measured", type=int, default=8, help="episodes for each policy measured")
     one.add_argument("--marks", type=int, default=5, help="points of a curve")
-    one.add_argument("--parts", nargs="+", choices=("population", "conditioned"), default=["population", "conditioned"])
+    one.add_argument("--parts", nargs="+", choices=PARTS, default=["population", "conditioned"])
+    one.add_argument("--kinds", nargs="+", choices=("tandem", "s-ppo"), default=["tandem", "s-ppo"], help="for engine")
     one.add_argument("--betas", type=float, nargs="+", default=BETAS, help="of the step-wise barrier")
     one.add_argument("--out", type=Path, default=Path("results"))
     one.set_defaults(call=run)
