@@ -2,7 +2,7 @@
 
     python benchmarks/ablation.py run --size 10 --shield on --rounds 1e5 --rounds 1e6 --out results/
     python benchmarks/ablation.py run --size 10 --rounds 1e6 --parts engine --out results/
-    python benchmarks/ablation.py report results/ --figure docs/images/ablation.png
+    python benchmarks/ablation.py report results/
 
 ``run`` measures one fleet: S-PPO with all rounds, initialisation alone (the first 60 %), and from that same
 initialisation the extension without a barrier, with the paper's step-wise barrier for several beta, and with thresholds
@@ -286,6 +286,7 @@ def report(arguments: argparse.Namespace) -> None:
                 row.update({name: round(row[name], 4) for name in ("hypervolume", "sparsity", "violation_rate")})
     arguments.data.write_text(json.dumps(cells) + "\n")
     draw(cells, arguments.figure)
+    draw_beta(cells, arguments.beta_figure)
     for fleet in sorted({of(cell) for cell in cells}):
         tabulate([cell for cell in cells if of(cell) == fleet])
 
@@ -326,7 +327,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def draw(cells: list[dict], path: Path) -> None:
-    """Hypervolume over rounds for every fleet, and what beta does."""
+    """Hypervolume over rounds for every fleet."""
     shown = {
         "S-PPO": "#444444",
         NONE: "#1f6fb2",
@@ -336,10 +337,10 @@ def draw(cells: list[dict], path: Path) -> None:
     }
     fleets = sorted({(cell["size"], not cell["shield"]) for cell in cells})
     # Where hardly anything reaches the reference point there is nothing to see.
-    fleets = [fleet for fleet in fleets if any(largest(cell) > 1 for cell in cells if of(cell) == fleet)]
-    figure = Figure(figsize=(4.4 * (len(fleets) + 1), 4.2), layout="constrained")
-    panels = figure.subplots(1, len(fleets) + 1)
-    for axes, fleet in zip(panels, fleets, strict=False):
+    fleets = [fleet for fleet in fleets if any(largest(cell) > 5 for cell in cells if of(cell) == fleet)]
+    figure = Figure(figsize=(4.4 * len(fleets), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(fleets), squeeze=False)[0]
+    for axes, fleet in zip(panels, fleets, strict=True):
         for offset, (variant, color) in enumerate(shown.items()):
             ends = [(cell, final(cell, variant)) for cell in cells if of(cell) == fleet and variant in cell["curves"]]
             if not ends:
@@ -354,21 +355,28 @@ def draw(cells: list[dict], path: Path) -> None:
         axes.set_xlabel("environment rounds")
     panels[0].set_ylabel("hypervolume on fresh seeds")
     panels[0].legend(frameon=False, fontsize=8, loc="lower right")
-    draw_beta(panels[-1], cells)
     figure.savefig(path, dpi=130)
 
 
-def draw_beta(axes, cells: list[dict]) -> None:
+def draw_beta(cells: list[dict], path: Path) -> None:
+    """Hypervolume and sparsity over beta, at the paper's budget."""
+    name = "extension, step-wise barrier, beta {}".format
+    figure = Figure(figsize=(8.8, 3.6), layout="constrained")
+    panels = dict(zip(("hypervolume", "sparsity"), figure.subplots(1, 2), strict=True))
     for cell in cells:
-        name = "extension, step-wise barrier, beta {}".format
-        if cell["shield"] and all(name(beta) in cell["curves"] for beta in BETAS) and cell["rounds"] == 10**6:
-            by_seed = [[row["hypervolume"] for row in final(cell, name(beta))] for beta in BETAS]
+        if not (cell["shield"] and cell["rounds"] == 10**6 and all(name(beta) in cell["curves"] for beta in BETAS)):
+            continue
+        for quantity, axes in panels.items():
+            by_seed = [[row[quantity] for row in final(cell, name(beta))] for beta in BETAS]
             means = np.array([np.mean(values) for values in by_seed])
             bars = np.abs(np.array([interval(values) for values in by_seed]).T - means)
             axes.errorbar(BETAS, means, bars, marker="o", capsize=3, label=f"{cell['size']} devices")
-    axes.set_title("step-wise barrier, 10^6 rounds")
-    axes.set_xlabel("beta")
-    axes.legend(frameon=False, fontsize=8)
+    for quantity, axes in panels.items():
+        axes.set_xlabel("beta")
+        axes.set_ylabel(quantity)
+        axes.set_ylim(bottom=0)
+    panels["hypervolume"].legend(frameon=False)
+    figure.savefig(path, dpi=130)
 
 
 def of(cell: dict) -> tuple[int, bool]:
@@ -399,6 +407,7 @@ def main() -> None:
     gather.add_argument("folder", type=Path)
     gather.add_argument("--data", type=Path, default=Path("docs/data/ablation.json"))
     gather.add_argument("--figure", type=Path, default=Path("docs/images/ablation.png"))
+    gather.add_argument("--beta-figure", type=Path, default=Path("docs/images/beta.png"))
     gather.set_defaults(call=report)
     arguments = parser.parse_args()
     arguments.call(arguments)

@@ -88,7 +88,7 @@ class NeuralPolicy(eqx.Module):
                 return drawn.action()
 
     def _is_crowded(self, system: System) -> bool:
-        return system.shielded and self.largest_fleet is not None and system.size > self.largest_fleet
+        return self.largest_fleet is not None and system.size > self.largest_fleet and system.shielded
 
 
 def _with_room(system: System, decide: FleetDistribution, likeliest: Draw) -> Draw:
