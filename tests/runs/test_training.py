@@ -107,6 +107,11 @@ def test_a_conditioned_run_follows_any_preference(run: Run) -> None:
         run.policy_for([1, 2])
 
 
+def test_a_policy_knows_the_largest_fleet_it_was_trained_on(run: Run) -> None:
+    known = [run.policies().largest_fleet, run.policy(0).largest_fleet, run.policy_for([1, 1, 1]).largest_fleet]
+    assert known == [max(CONDITIONED["fleet_sizes"])] * 3
+
+
 def test_another_run_gives_the_best_of_its_front(coins: Run) -> None:
     assert not coins.conditioned
     chosen = coins.policy_for([0, 0, 1])
