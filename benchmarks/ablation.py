@@ -34,6 +34,7 @@ from tandem.learn.scalarised import population_steps
 from tandem.learn.training import TRAINING, reference_point, start_key
 from tandem.pareto import front, hypervolume, sparsity
 from tandem.policy.rollout import mean_outcome
+from tandem.runs.bootstrap import mean_interval
 from tandem.scenario import load_scenario
 
 PARTS = ("population", "conditioned", "engine")
@@ -305,7 +306,7 @@ def tabulate(cells: list[dict]) -> None:
             if found:
                 last = final(found[0], variant)
                 values = [row["hypervolume"] for row in last]
-                low, high = interval(values)
+                low, high = mean_interval(values)
                 shown[-1] = f"{np.mean(values):.1f} [{low:.1f}, {high:.1f}]"
         mean = {name: np.mean([row[name] for row in last]) for name in last[0]}
         rest = f"{mean['sparsity']:.3f} | {mean['policies']:.0f} | {mean['violation_rate']:.1%}"
@@ -317,13 +318,6 @@ def final(cell: dict, variant: str) -> list[dict]:
     rows = cell["curves"][variant]
     most = max(row["rounds"] for row in rows)
     return [row for row in rows if row["rounds"] == most]
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean over seeds."""
-    picks = np.random.default_rng(0).integers(len(values), size=(10_000, len(values)))
-    low, high = np.quantile(np.asarray(values)[picks].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
 
 
 def draw(cells: list[dict], path: Path) -> None:
@@ -348,7 +342,7 @@ def draw(cells: list[dict], path: Path) -> None:
             rounds = np.array([cell["rounds"] for cell, _ in ends]) * 1.05 ** (offset - 2)
             by_seed = [[row["hypervolume"] for row in rows] for _, rows in ends]
             means = np.array([np.mean(values) for values in by_seed])
-            bars = np.abs(np.array([interval(values) for values in by_seed]).T - means)
+            bars = np.abs(np.array([mean_interval(values) for values in by_seed]).T - means)
             axes.errorbar(rounds, means, bars, color=color, marker="o", markersize=4, capsize=3, label=variant)
         axes.set_xscale("log")
         axes.set_title(f"{fleet[0]} devices, shield {'off' if fleet[1] else 'on'}")
@@ -369,7 +363,7 @@ def draw_beta(cells: list[dict], path: Path) -> None:
         for quantity, axes in panels.items():
             by_seed = [[row[quantity] for row in final(cell, name(beta))] for beta in BETAS]
             means = np.array([np.mean(values) for values in by_seed])
-            bars = np.abs(np.array([interval(values) for values in by_seed]).T - means)
+            bars = np.abs(np.array([mean_interval(values) for values in by_seed]).T - means)
             axes.errorbar(BETAS, means, bars, marker="o", capsize=3, label=f"{cell['size']} devices")
     for quantity, axes in panels.items():
         axes.set_xlabel("beta")

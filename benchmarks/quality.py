@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tandem.runs.bootstrap import mean_interval
+
 LARGER = "fleet.size=30"
 # By name: what `tandem train paper` is told, and the changed scenarios that the outcome is played on as well.
 TRAININGS: dict[str, tuple[list[str], list[str]]] = {
@@ -77,7 +79,7 @@ def report(arguments: argparse.Namespace) -> None:
     print("|---|---|---|---|---|---|---|")
     for row in rows:
         values = [one["hypervolume"] for one in row["seeds"]]
-        low, high = interval(values)
+        low, high = mean_interval(values)
         policies = np.mean([one["cardinality"] for one in row["seeds"]])
         adds = max(one["rule_adds"] for one in row["seeds"])
         print(
@@ -121,13 +123,6 @@ def compare(rows: list[dict], one: str, other: str) -> None:
 
 def devices_of(rows: list[dict], name: str) -> int | None:
     return next((row["devices"] for row in rows if row["trained"] == name and not row["played_with"]), None)
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean."""
-    picks = np.random.default_rng(0).integers(len(values), size=(10_000, len(values)))
-    low, high = np.quantile(np.asarray(values)[picks].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
 
 
 def main() -> None:

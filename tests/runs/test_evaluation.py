@@ -15,7 +15,7 @@ from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.learn import playing as playing_module
 from tandem.runs import Front, PolicyRecord, Run, simulate
-from tandem.runs.bootstrap import hypervolume_interval
+from tandem.runs.bootstrap import hypervolume_interval, mean_interval
 from tandem.runs.elsewhere import changed
 from tandem.runs.evaluation import FRESH, Evaluation, evaluate
 from tandem.runs.front_figure import write_front_figure
@@ -222,6 +222,14 @@ def made(*objectives: tuple[float, float, float], violations: tuple[float, ...] 
 
 
 POINTS = ((0.9, 2.0, 20.0), (0.5, 0.5, 22.0), (0.5, 2.5, 4.0), (0.85, 0.7, 6.0))
+
+
+def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
+    values = np.random.default_rng(1).normal(5.0, 2.0, 400)
+    low, high = mean_interval(values)
+    assert (low + high) / 2 == pytest.approx(values.mean(), abs=0.02)
+    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 20, rel=0.05)
+    assert mean_interval([3.0]) == (3.0, 3.0)
 
 
 def test_landmarks() -> None:

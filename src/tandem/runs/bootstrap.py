@@ -1,4 +1,4 @@
-"""How sure a hypervolume is, given that its points are means over few seeds."""
+"""How sure a mean over few seeds is, and a hypervolume whose points are such means."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def hypervolume_interval(
     volumes = [hypervolume(np.einsum("s,psk->pk", share, rewards), reference) for share in shares]
     low, high = np.quantile(volumes, (0.025, 0.975))
     return min(2 * estimate - float(high), estimate), max(2 * estimate - float(low), estimate)
+
+
+def mean_interval(values: ArrayLike, resamples: int = 10_000) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean of one value a seed."""
+    seen = np.asarray(values, np.float64)
+    picks = np.random.default_rng(0).integers(len(seen), size=(resamples, len(seen)))
+    low, high = np.quantile(seen[picks].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)
