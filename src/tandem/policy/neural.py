@@ -77,11 +77,9 @@ class NeuralPolicy(eqx.Module):
         inputs = network_inputs(system, state)
         decide = self.judge(inputs).decide
         drawn, likeliest = decide.sample(key, inputs.may_train), decide.most_likely(inputs.may_train)
-        if self.sampling == "nothing" and self._is_crowded(system):
-            likeliest = _with_room(system, decide, likeliest)
         match self.sampling:
             case "nothing":
-                return likeliest.action()
+                return (_with_room(system, decide, likeliest) if self._is_crowded(system) else likeliest).action()
             case "modes":
                 return Draw(drawn.train, likeliest.power_logit, likeliest.frequency_logit).action()
             case "everything":
@@ -95,7 +93,7 @@ def _with_room(system: System, decide: FleetDistribution, likeliest: Draw) -> Dr
     """The decision with no more trainers than the uplink has room for, those the policy is surest of.
 
     Left to it, the shield would keep those with most data. In fleets of the sizes that it was trained on a policy has
-    learned to count on that; in a larger one most of those it would have train are turned away, ever the same ones.
+    learned to count on that; in a larger one it asks for many more than there is room for.
     """
     train = keep_most(likeliest.train, jnp.maximum(decide.mode_logit, 0.0), uplink_room(system, likeliest.train))
     return Draw(train, likeliest.power_logit, likeliest.frequency_logit)
