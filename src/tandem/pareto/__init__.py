@@ -4,7 +4,8 @@ Everything is maximised: points are rows of accuracy, -latency (s), -energy (J).
 compiled code; the others run on the host, in NumPy.
 """
 
-from tandem.pareto.archive import Archive, empty_archive, insert, store
+from tandem.pareto.additions import hypervolume_gains, sparsity_with_each
+from tandem.pareto.archive import Archive, empty_archive, free_slots, insert, store
 from tandem.pareto.choice import Choice, best_for, knee_point, pick, within_limits
 from tandem.pareto.crowding import crowding_distance, select_for_extension
 from tandem.pareto.dominance import dominates, front, non_dominated
@@ -23,10 +24,12 @@ __all__ = [
     "dominates",
     "empty_archive",
     "expected_utility",
+    "free_slots",
     "front",
     "hypervolume",
     "hypervolume_3d",
     "hypervolume_contributions",
+    "hypervolume_gains",
     "insert",
     "interior_simplex",
     "inverted_generational_distance",
@@ -38,6 +41,7 @@ __all__ = [
     "select_for_extension",
     "simplex_grid",
     "sparsity",
+    "sparsity_with_each",
     "store",
     "within_limits",
 ]

@@ -69,14 +69,19 @@ def insert(
     everyone = jnp.concatenate([archive.points, points])
     kept = _prune(everyone, non_dominated(everyone, jnp.concatenate([archive.valid, offered])), capacity)
     stays, enters = kept[:capacity], kept[capacity:]
-
-    free = jnp.flatnonzero(~stays, size=capacity, fill_value=capacity)
-    slots = jnp.where(enters, free[jnp.maximum(jnp.cumsum(enters) - 1, 0)], NOWHERE).astype(jnp.int32)
+    slots = free_slots(stays, enters)
     remaining = Archive(
         jnp.where(stays[:, None], archive.points, -jnp.inf), stays, jnp.where(stays, archive.ids, NOWHERE)
     )
     arriving = Archive(points, enters, ids.astype(archive.ids.dtype))
     return store(remaining, slots, arriving), slots
+
+
+def free_slots(stays: Bool[Array, " capacity"], enters: Bool[Array, " batch"]) -> Int[Array, " batch"]:
+    """A slot for each that enters, of those in which nothing stays; -1 for the others."""
+    capacity = stays.shape[0]
+    free = jnp.flatnonzero(~stays, size=capacity, fill_value=capacity)
+    return jnp.where(enters, free[jnp.maximum(jnp.cumsum(enters) - 1, 0)], NOWHERE).astype(jnp.int32)
 
 
 def store(stacked: Tree, slots: Int[Array, " batch"], rows: Tree) -> Tree:
