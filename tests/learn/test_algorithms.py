@@ -46,6 +46,8 @@ def algorithm(name: str, system: System, **changes: Any) -> Algorithm:
         values |= {"rounds": 900, "preferences": 3, "archive": 6}
     if name == "c-moppo":
         values |= {"extended": 1, "extension_steps": 2}
+    if name == "pg-morl":
+        values |= {"tasks": 2, "generation_steps": 3, "buffer_count": 3, "weights": 6, "neighbours": 2, "history": 8}
     kind = ALGORITHMS[name]
     return kind(system, kind.options_type(**{**values, **changes}))
 
@@ -98,6 +100,8 @@ def test_the_budget_is_kept_and_used(
         changes |= {"preferences": preferences, "archive": archive}
     if name == "c-moppo":
         changes |= {"extended": extended, "extension_steps": steps, "initialisation": share}
+    if name == "pg-morl":
+        changes |= {"tasks": extended, "generation_steps": 1 + steps, "initialisation": share}
     one = algorithm(name, tiny, **changes)
     refused = refusal(one)
     if refused is not None:
@@ -133,7 +137,7 @@ def test_every_preset_fits_the_paper_s_fleet_and_uses_its_budget(name: str, pape
     for preset in kind.presets.values():
         one = kind(paper_system, kind.options_type(**preset))
         assert 0.9 * one.options.rounds < rounds_planned(one) <= one.options.rounds
-        if name == "c-moppo":
+        if name in ("c-moppo", "pg-morl"):
             assert len(one.stages) >= 3  # what never extends, or once, is another algorithm
 
 
@@ -147,7 +151,7 @@ def test_the_paper_s_settings_are_a_preset(paper_system: System) -> None:
     initialisation, *extension = kind(paper_system, options).stages
     assert initialisation.rounds == pytest.approx(0.6 * options.rounds, rel=0.1)
     assert all(stage.chunks * stage.steps == 100 for stage in extension)
-    for name in ("s-ppo", "r-ppo"):
+    for name in ("pg-morl", "s-ppo", "r-ppo"):
         scalar = ALGORITHMS[name]
         assert scalar.options_type(**scalar.presets["paper"]).rounds == options.rounds  # compared at equal rounds
 
@@ -263,10 +267,12 @@ def test_candidates_say_where_they_come_from(name: str, runs: dict[str, Run]) ->
     valid = np.asarray(candidates.valid)
     stages, objectives = np.asarray(candidates.stage)[valid], np.asarray(candidates.objective)[valid]
     assert np.all((stages >= 0) & (stages < len(one.stages)))
-    assert np.all((objectives == -1) == (stages == 0))
+    assert np.all((objectives == -1) == ((stages == 0) | (name != "c-moppo")))
     np.testing.assert_allclose(np.asarray(candidates.preferences)[valid].sum(axis=1), 1.0, atol=1e-5)
     if name == "c-moppo":
         assert sorted(objectives[-3:]) == [0, 1, 2]  # the last population: a direction each
+    elif name == "pg-morl":
+        assert np.all(stages[-2:] == len(one.stages) - 1)
     else:
         assert np.all(stages == 0)
 

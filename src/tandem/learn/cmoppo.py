@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tandem.errors import InputError
 from tandem.feel.types import Array, Objectives, RandomKey
 from tandem.learn.aims import Constrained
 from tandem.learn.algorithm import Stage
@@ -18,13 +16,12 @@ from tandem.learn.population import member
 from tandem.learn.ppo import Learner, Settings, fresh_optimiser
 from tandem.learn.scalarised import LITERAL, PopulationState, ScalarisedPPO
 from tandem.learn.snapshots import Snapshot, Snapshots
+from tandem.learn.space import Space
 from tandem.pareto import Archive, select_for_extension
 
 GOALS = 3
 # Below the worst policy of the front, as a share of its range, a return counts as 0: so every policy has more than 0.
 MARGIN = 0.1
-# A range is at least this share of the values themselves: a front of one policy has none, and nothing to divide by.
-NARROWEST = 1e-3
 
 
 class CMOPPO(ScalarisedPPO):
@@ -42,21 +39,10 @@ class CMOPPO(ScalarisedPPO):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """As many whole iterations of extension as their share of the rounds allows; initialisation has the rest."""
         options = self.options
-        rounds, share = options.rounds - self.validation_rounds, 1 - options.initialisation
         per_step = options.extended * GOALS * options.episodes * self.system.rounds
-        iteration = Stage.of("extension", options.extension_steps, per_step)
-        needed = max(iteration.rounds / share, self._rounds_per_step / options.initialisation)
-        if rounds < needed:
-            raise InputError(
-                f"rounds is {options.rounds}, too few for one iteration of extension ({iteration.rounds} rounds) "
-                f"beside initialisation and validation ({self.validation_rounds} rounds); give "
-                f"{self.validation_rounds + math.ceil(needed)} or more, or fewer extension_steps."
-            )
-        iterations = max(1, int(share * rounds) // iteration.rounds)
-        initialisation = self._initialisation(rounds - iterations * iteration.rounds)
-        return (initialisation, *(iteration,) * iterations)
+        extension = Stage.of("extension", options.extension_steps, per_step)
+        return self._then(extension, options.initialisation, "extension_steps")
 
     @property
     def most_candidates(self) -> int:
@@ -110,11 +96,8 @@ def _selected(snapshots: Snapshots, count: int) -> Array:
 
 
 def _ranges(archive: Archive) -> tuple[Objectives, Objectives]:
-    lowest = jnp.min(jnp.where(archive.valid[:, None], archive.points, jnp.inf), axis=0)
-    highest = jnp.max(jnp.where(archive.valid[:, None], archive.points, -jnp.inf), axis=0)
-    magnitude = jnp.maximum(jnp.abs(lowest), jnp.abs(highest))
-    span = jnp.maximum(highest - lowest, NARROWEST * magnitude + 1e-6)
-    return lowest - MARGIN * span, (1 + MARGIN) * span
+    front = Space.around(archive)
+    return front.low - MARGIN * front.span, (1 + MARGIN) * front.span
 
 
 def _extending(parents: Snapshot, aims: Constrained, keys: RandomKey, settings: Settings) -> Learner:

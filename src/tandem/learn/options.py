@@ -74,6 +74,21 @@ class ExtensionOptions(PopulationOptions):
     barrier: Literal["step", "selected", "none"] = "step"  # the policy whose returns the barrier guards
 
 
+class GuidedOptions(PopulationOptions):
+    """Of PG-MORL."""
+
+    initialisation: Annotated[float, Field(gt=0, lt=1)] = 0.6  # share of the rounds, the warm-up
+    tasks: Annotated[int, Field(ge=1, le=1000)] = 10  # policies trained in each generation
+    generation_steps: Annotated[int, Field(ge=2, le=100_000)] = 10  # of training, for each of them
+    weights: Annotated[int, Field(ge=1, le=1000)] = 36  # that each policy might be trained under
+    alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # what sparsity counts, on rescaled objectives
+    buffer_count: Annotated[int, Field(ge=1, le=1000)] = 50  # directions of objective space
+    buffer_size: Annotated[int, Field(ge=1, le=100)] = 2  # policies to go on from in each of them
+    radius: Positive = 0.1  # of the neighbourhood that a prediction rests on, on rescaled objectives
+    neighbours: Annotated[int, Field(ge=1, le=10_000)] = 20  # records, to find which the neighbourhood widens
+    history: Annotated[int, Field(ge=1, le=100_000)] = 500  # latest records of training to predict from
+
+
 class ConditionedOptions(Options):
     """Of the conditioned policy."""
 

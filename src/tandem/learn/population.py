@@ -38,6 +38,17 @@ def size(population: Any) -> int:
     return int(jax.tree.leaves(eqx.filter(population, eqx.is_array))[0].shape[0])
 
 
+def room_for(capacity: int, population: Tree) -> Tree:
+    """Blank slots for so many members."""
+
+    def blank(leaf: Any) -> Any:
+        return jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
+
+    arrays, rest = eqx.partition(population, eqx.is_array)
+    slots: Tree = eqx.combine(jax.tree.map(blank, arrays), rest)
+    return slots
+
+
 def mesh_for(system: System, members: int, settings: Settings) -> Mesh:
     """The devices that can share the work evenly: learners are shared out first, then the episodes of each."""
     devices = jax.device_count()

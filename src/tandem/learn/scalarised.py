@@ -5,14 +5,17 @@ The first stage of C-MOPPO is the same, so it builds on this.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import math
+from dataclasses import replace
+from typing import Any, ClassVar, Self, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
+from tandem.errors import InputError
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
 from tandem.learn.aims import Weighted
@@ -42,6 +45,9 @@ LITERAL: dict[str, Any] = {
 }
 
 
+State = TypeVar("State", bound="PopulationState")
+
+
 class PopulationState(eqx.Module):
     """A population of learners, and the snapshots worth keeping."""
 
@@ -49,6 +55,15 @@ class PopulationState(eqx.Module):
     objectives: Int[Array, " members"]  # which each is to improve, -1 if it follows its preference
     snapshots: Snapshots
     key: RandomKey
+
+    def after_step(self, population: Learner, rewards: Float[Array, "members 3"], stage: Int[Array, ""]) -> Self:
+        """With every learner as a step left it, and offered to the archive as it was before it learned.
+
+        The episodes were played by the policies as they were before the update: it is those that earned the rewards.
+        """
+        before = snapshots_of(self.population, stage, self.objectives)
+        snapshots = self.snapshots.with_seen(before, rewards, jnp.ones(rewards.shape[0], bool))
+        return replace(self, population=population, snapshots=snapshots)
 
 
 class ScalarisedPPO(Algorithm):
@@ -64,6 +79,19 @@ class ScalarisedPPO(Algorithm):
     def stages(self) -> tuple[Stage, ...]:
         rounds = self.options.rounds - self.validation_rounds
         return (self._initialisation(rounds),)
+
+    def _then(self, iteration: Stage, initialisation: float, shorten: str) -> tuple[Stage, ...]:
+        """As many whole iterations as their share of the rounds allows; initialisation has the rest."""
+        rounds, share = self.options.rounds - self.validation_rounds, 1 - initialisation
+        needed = max(iteration.rounds / share, self._rounds_per_step / initialisation)
+        if rounds < needed:
+            raise InputError(
+                f"rounds is {self.options.rounds}, too few for one iteration of {iteration.name} ({iteration.rounds} "
+                f"rounds) beside initialisation and validation ({self.validation_rounds} rounds); give "
+                f"{self.validation_rounds + math.ceil(needed)} or more, or fewer {shorten}."
+            )
+        iterations = max(1, int(share * rounds) // iteration.rounds)
+        return (self._initialisation(rounds - iterations * iteration.rounds), *(iteration,) * iterations)
 
     def _initialisation(self, rounds: int) -> Stage:
         steps = self.steps_within(rounds, self._rounds_per_step, "initialisation")
@@ -139,27 +167,24 @@ def _last_stage(algorithm: Algorithm) -> int:
 
 
 def population_steps(
-    system: System, state: PopulationState, settings: Settings, stage: Int[Array, ""], steps: int
-) -> tuple[PopulationState, Seen]:
+    system: System, state: State, settings: Settings, stage: Int[Array, ""], steps: int
+) -> tuple[State, Seen]:
     """Some training steps of every learner, each offered to the archive as it was before it learned."""
     mesh = mesh_for(system, size(state.population), settings)
-    done: tuple[PopulationState, Seen] = _program(system, everywhere(state, mesh), settings, stage, steps, mesh)
+    done: tuple[State, Seen] = _program(system, everywhere(state, mesh), settings, stage, steps, mesh)
     return done
 
 
 @eqx.filter_jit
 def _program(
-    system: System, state: PopulationState, settings: Settings, stage: Int[Array, ""], steps: int, mesh: Mesh
-) -> tuple[PopulationState, Seen]:
+    system: System, state: State, settings: Settings, stage: Int[Array, ""], steps: int, mesh: Mesh
+) -> tuple[State, Seen]:
     arrays, rest = eqx.partition(state, eqx.is_array)
 
-    def one_step(arrays: PopulationState, _: None) -> tuple[PopulationState, Any]:
+    def one_step(arrays: State, _: None) -> tuple[State, Any]:
         now = eqx.combine(arrays, rest)
         population, report = train_population(system, now.population, settings)
-        # The episodes were played by the policies as they were before the update: it is those that earned the rewards.
-        before = snapshots_of(now.population, stage, now.objectives)
-        snapshots = now.snapshots.with_seen(before, report.reward, jnp.ones(report.reward.shape[0], bool))
-        after = PopulationState(population, now.objectives, snapshots, now.key)
+        after = now.after_step(population, report.reward, stage)
         seen = (report.violation_rate, report.entropy, report.value_error, report.clipped)
         return eqx.filter(after, eqx.is_array), seen
 

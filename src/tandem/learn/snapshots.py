@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from tandem.feel.types import Array
-from tandem.learn.population import size
+from tandem.learn.population import room_for, size
 from tandem.learn.ppo import Learner
 from tandem.pareto import Archive, empty_archive, insert, store
 from tandem.policy.moments import Moments
@@ -37,13 +36,7 @@ class Snapshots(eqx.Module):
     @classmethod
     def empty(cls, capacity: int, like: Snapshot) -> Snapshots:
         """Without any, for a stack of snapshots like these."""
-
-        def blank(leaf: Array) -> Array:
-            return jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
-
-        arrays, rest = eqx.partition(like, eqx.is_array)
-        kept = eqx.combine(jax.tree.map(blank, arrays), rest)
-        return cls(empty_archive(capacity), kept, jnp.zeros(capacity, jnp.int32))
+        return cls(empty_archive(capacity), room_for(capacity, like), jnp.zeros(capacity, jnp.int32))
 
     def with_seen(self, new: Snapshot, rewards: Float[Array, "members 3"], valid: Bool[Array, " members"]) -> Snapshots:
         """With those of a stack kept that nothing dominates."""
