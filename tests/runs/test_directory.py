@@ -215,13 +215,15 @@ def test_trees_survive_their_file(tmp_path: Path) -> None:
     import jax
 
     tree = {"a": [np.arange(3.0, dtype=np.float32), "no array"], "keys": jax.random.split(jax.random.key(1), 2)}
+    tree["count"] = np.array(7, np.int32)  # without an axis
     write_arrays(tmp_path / "tree.safetensors", arrays_of(tree), {"here": 1})
     arrays, note = read_arrays(tmp_path / "tree.safetensors")
     assert note == {"here": 1}
-    assert set(load_file(tmp_path / "tree.safetensors")) == {"a.0", "keys"}
+    assert set(load_file(tmp_path / "tree.safetensors")) == {"a.0", "keys", "count"}
     again = filled(tree, arrays, tmp_path)
     assert np.array_equal(again["a"][0], tree["a"][0])
     assert again["a"][1] == "no array"
+    assert (again["count"].shape, int(again["count"])) == ((), 7)
     assert np.array_equal(jax.random.normal(again["keys"][1]), jax.random.normal(tree["keys"][1]))
     with pytest.raises(InputError, match=r"a\.0 is float32\[3\]"):
         filled({**tree, "a": [np.zeros(4, np.float32), 0]}, arrays, tmp_path)

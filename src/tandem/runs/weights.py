@@ -30,7 +30,7 @@ def arrays_of(tree: Any) -> Arrays:
     """The arrays of a tree by their place, such as ``network.head.layers.0.weight``; random keys as their numbers."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     plain = {_name(path): _numbers(leaf) for path, leaf in leaves if _is_array(leaf)}
-    return {name: np.ascontiguousarray(array) for name, array in jax.device_get(plain).items()}
+    return {name: np.asarray(array, order="C") for name, array in jax.device_get(plain).items()}
 
 
 def filled(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path) -> Tree:
