@@ -196,6 +196,16 @@ def test_where_tasks_are_more_than_pairs_some_are_done_twice() -> None:
     assert set(chosen.weight.tolist()) == {0, 1}
 
 
+def test_a_front_below_the_reference_does_not_stop_the_choice() -> None:
+    predicted = jnp.asarray(np.random.default_rng(5).random((3, 2, 3)))
+    there = jnp.asarray([False, True, True])
+    for worst in (1.0, 2.0):
+        reference = jnp.asarray([0.0, worst, 0.0])
+        chosen = choose_tasks(jnp.zeros((1, 3)), jnp.ones(1, bool), predicted, there, reference, 0.0, 4)
+        pairs = set(zip(chosen.policy.tolist(), chosen.weight.tolist(), strict=True))
+        assert pairs == {(1, 0), (1, 1), (2, 0), (2, 1)}
+
+
 @pytest.fixture(scope="module")
 def tiny() -> System:
     return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10}))
@@ -283,6 +293,16 @@ def test_a_record_is_what_a_generation_of_steps_did(tiny: System, warmed_up: Gui
     np.testing.assert_array_equal(state.history.weights[new], state.population.preference)
     np.testing.assert_allclose(state.history.before[new], rewards[0], rtol=1e-5)
     np.testing.assert_allclose(state.history.change[new], rewards[2] - rewards[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_failed_evaluation_leaves_no_record(tiny: System) -> None:
+    state, rewards = guided(tiny).start(jax.random.key(1)), np.eye(3)
+    for number in range(3):
+        rewards[1] = np.nan if number == 2 else rewards[1]
+        state = step(state, rewards)
+    assert int(state.history.count) == 2
+    assert np.all(np.isfinite(state.history.change))
+    assert np.all(np.isfinite(np.asarray(state.buffers.points)[np.asarray(state.buffers.valid)]))
 
 
 def test_the_archive_has_what_played_and_the_buffers_what_became_of_it(tiny: System) -> None:

@@ -39,7 +39,7 @@ class GuidedState(PopulationState):
         What it earned is an update old by then; in return no update is lost where it is gone on from.
         """
         origin = jnp.where(self.made == 0, rewards, self.origin)
-        ends = jnp.full(len(rewards), self.made == self.generation - 1)
+        ends = (self.made == self.generation - 1) & jnp.all(jnp.isfinite(rewards - origin), axis=1)
         after = super().after_step(population, rewards, stage)
         return replace(
             after,
@@ -173,7 +173,7 @@ def choose_tasks(
     eligible = jnp.repeat(there, weights)
     room = len(front)
     points = jnp.concatenate([front, jnp.zeros((tasks, 3), front.dtype)])
-    box = jnp.prod(1 - reference)
+    box = jnp.prod(jnp.maximum(1 - reference, 1e-6))  # a front below the reference has no volume, and gains none
 
     def next_task(
         carry: tuple[Array, Array, Array], number: Int[Array, ""]
