@@ -15,13 +15,13 @@ demo: .venv/ready
 test: .venv/ready-dev
 	$(BIN)/python -m pytest
 
-# What needs PyTorch and MORL-Baselines has a virtual environment of its own.
+# What needs PyTorch, MORL-Baselines and pymoo has a virtual environment of its own.
 extras:
 	test -d .venv-extras || $(PYTHON) -m venv .venv-extras
 	.venv-extras/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,morl]'
 
 test-extras: extras
-	WANDB_MODE=disabled .venv-extras/bin/python -m pytest -n 0 -m extras tests/extras
+	WANDB_MODE=disabled .venv-extras/bin/python -m pytest -n 0 -m extras tests/extras tests/learn/test_evolution.py
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check

@@ -2,12 +2,15 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from tandem.learn import ALGORITHMS
+from tandem.feel import build_system
+from tandem.learn import ALGORITHMS, Algorithm, begin, conclude, train
 from tandem.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,8 +21,19 @@ def python_blocks(document: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
 
 
+@pytest.fixture
+def registered() -> Iterator[dict[str, type[Algorithm]]]:
+    """The algorithms, without what a document adds to them once it has been read."""
+    before = dict(ALGORITHMS)
+    yield before
+    ALGORITHMS.clear()
+    ALGORITHMS.update(before)
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/environments.md", "docs/extending.md"])
-def test_the_shown_code_runs(document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_shown_code_runs(
+    document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registered: dict[str, type[Algorithm]]
+) -> None:
     monkeypatch.chdir(tmp_path)
     # What takes a minute with the preset shown takes seconds with a hundredth of its rounds.
     short = {"rounds": 2000, "episodes": 2, "epochs": 1, "minibatches": 1, "divisions": 2, "validation_episodes": 1}
@@ -28,6 +42,21 @@ def test_the_shown_code_runs(document: str, monkeypatch: pytest.MonkeyPatch, tmp
     exec(compile(python_blocks(document), document, "exec"), names)
     if "result" in names:
         assert names["result"].violation_rate.mean() == 0  # type: ignore[attr-defined]
+    for name in set(ALGORITHMS) - set(registered):
+        keeps_its_word(ALGORITHMS[name])
+
+
+def keeps_its_word(kind: type[Algorithm]) -> None:
+    """An algorithm that a document shows keeps its budget, and goes on from a checkpoint as if it had not stopped."""
+    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10}))
+    one = kind(system, kind.options_type(rounds=900, tried=5, archive=6))
+    assert 800 < sum(stage.rounds for stage in one.stages) + one.validation_rounds <= 900
+    checkpoints = [begin(one, 0)]
+    checkpoints += [now for now, _ in train(one, checkpoints[0])]
+    *_, (again, _) = train(one, checkpoints[len(checkpoints) // 2])
+    found, expected = (conclude(one, now, 0) for now in (again, checkpoints[-1]))
+    np.testing.assert_array_equal(found.rewards, expected.rewards)
+    assert 1 <= len(found.chosen) <= 6
 
 
 def test_the_calibration_reads_as_it_came_out() -> None:

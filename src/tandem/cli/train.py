@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tandem.runs.training import Listener
 
 # As text: what they are is only known to modules that import JAX, and help should not wait for it.
-ALGORITHMS = "tandem (one network for any preference), c-moppo (the paper's), pg-morl, s-ppo or r-ppo"
+ALGORITHMS = "tandem (one network for any preference), c-moppo (the paper's), pg-morl, s-ppo, r-ppo, moea-d or nsga2"
 PRESETS = "default, quick (a fifth to a third of the rounds) or, for the paper's algorithms, paper (its settings)"
 
 

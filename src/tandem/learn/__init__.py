@@ -1,7 +1,7 @@
 """How policies come to be: proximal policy optimisation with a vector critic, and the algorithms built on it."""
 
 from tandem.learn.aims import Aim, Constrained, Weighted
-from tandem.learn.algorithm import Algorithm, Candidates, Stage
+from tandem.learn.algorithm import Algorithm, Candidates, Seen, Stage
 from tandem.learn.delivery import Delivery, deliver
 from tandem.learn.gae import advantages
 from tandem.learn.options import Options
@@ -21,6 +21,7 @@ __all__ = [
     "Options",
     "Progress",
     "Report",
+    "Seen",
     "Settings",
     "Stage",
     "Weighted",

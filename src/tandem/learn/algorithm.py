@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from tandem.errors import InputError
@@ -51,9 +52,10 @@ class Seen(eqx.Module):
     points: Float[Array, "points 3"]  # mean rewards: of the archive, or of the episodes just played
     valid: Bool[Array, " points"]
     violation_rate: Scalar
-    entropy: Scalar
-    value_error: Scalar
-    clipped: Scalar
+    # Of learners by PPO; 0 where there are none.
+    entropy: Scalar | float = 0.0
+    value_error: Scalar | float = 0.0
+    clipped: Scalar | float = 0.0
 
 
 class Candidates(eqx.Module):
@@ -66,6 +68,19 @@ class Candidates(eqx.Module):
     stage: Int[Array, " candidates"]  # in which each came to be
     objective: Int[Array, " candidates"]  # which it was to improve there, -1 if it followed its preference
     valid: Bool[Array, " candidates"]
+
+    @classmethod
+    def each(
+        cls,
+        networks: Network,
+        normalisers: Normaliser,
+        preferences: Float[Array, "candidates 3"],
+        valid: Bool[Array, " candidates"],
+    ) -> Candidates:
+        """With a network each, all from the first stage."""
+        count = valid.shape[0]
+        first, nothing = jnp.zeros(count, jnp.int32), jnp.full(count, -1, jnp.int32)
+        return cls(networks, normalisers, jnp.arange(count), preferences, first, nothing, valid)
 
 
 class Algorithm(ABC):

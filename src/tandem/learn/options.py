@@ -89,6 +89,25 @@ class GuidedOptions(PopulationOptions):
     history: Annotated[int, Field(ge=1, le=100_000)] = 500  # latest records of training to predict from
 
 
+class EvolutionOptions(PopulationOptions):
+    """Of the evolutionary algorithms. What they share with PPO is for the warm start."""
+
+    warm_start: Annotated[float, Field(gt=0, lt=1)] = 0.6  # share of the rounds
+    population: Annotated[int, Field(ge=3, le=2000)] = 36  # policies in a generation
+    judged_by: Count = 1  # episodes for each of them
+    variation: Literal["differential", "simulated-binary"] = "differential"
+    mutation: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.05  # deviation, as a share of a layer's weights
+    mutated: Share = 0.1  # share of the weights that mutate
+
+
+class DecompositionOptions(EvolutionOptions):
+    """Of MOEA/D."""
+
+    neighbours: Annotated[int, Field(ge=2, le=2000)] = 12  # subproblems that mate with each other
+    nearby: Share = 0.9  # probability that a mate is a neighbour, not anyone
+    replaced: Annotated[int, Field(ge=1, le=2000)] = 2  # most neighbours that a child takes the place of
+
+
 class ConditionedOptions(Options):
     """Of the conditioned policy."""
 

@@ -33,6 +33,16 @@ def member(population: Tree, index: Any) -> Tree:
     return some
 
 
+def concatenated(first: Tree, second: Tree) -> Tree:
+    """The members of two populations of a kind."""
+
+    def both(one: Any, other: Any) -> Any:
+        return jnp.concatenate([one, other]) if eqx.is_array(one) else one
+
+    together: Tree = jax.tree.map(both, first, second)
+    return together
+
+
 def size(population: Any) -> int:
     """How many members there are."""
     return int(jax.tree.leaves(eqx.filter(population, eqx.is_array))[0].shape[0])
@@ -57,6 +67,11 @@ def mesh_for(system: System, members: int, settings: Settings) -> Mesh:
     by_episode = math.gcd(devices // by_member, settings.episodes, minibatch)
     chosen = np.asarray(jax.devices()[: by_member * by_episode])
     return Mesh(chosen.reshape(by_member, by_episode), ("members", "episodes"))
+
+
+def members_mesh(members: int) -> Mesh:
+    """The devices that can share members out evenly."""
+    return Mesh(np.asarray(jax.devices()[: math.gcd(members, jax.device_count())]), ("members",))
 
 
 def everywhere(tree: Tree, mesh: Mesh) -> Tree:

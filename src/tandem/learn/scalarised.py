@@ -21,7 +21,7 @@ from tandem.feel.types import Array, RandomKey
 from tandem.learn.aims import Weighted
 from tandem.learn.algorithm import Algorithm, Candidates, Seen, Stage
 from tandem.learn.options import Options, PopulationOptions
-from tandem.learn.population import everywhere, mesh_for, size, stacked, train_population
+from tandem.learn.population import concatenated, everywhere, mesh_for, size, stacked, train_population
 from tandem.learn.ppo import Learner, Settings, start
 from tandem.learn.snapshots import Snapshots, snapshots_of
 from tandem.pareto import interior_simplex
@@ -120,13 +120,16 @@ class ScalarisedPPO(Algorithm):
         keys = jax.random.split(key, self.options.preferences + 1)
         settings = self.settings(0)
         members = [
-            start(self.network(jax.random.fold_in(one, 1)), self.system, Weighted(), preference, one, settings)
-            for preference, one in zip(preferences, keys[1:], strict=True)
+            start(network, self.system, Weighted(), preference, one, settings)
+            for network, preference, one in zip(self._fresh_networks(keys[1:]), preferences, keys[1:], strict=True)
         ]
         population = stacked(members)
         nothing = jnp.full(len(members), -1, jnp.int32)
         empty = Snapshots.empty(self.options.archive, snapshots_of(population, 0, nothing))
         return PopulationState(population, nothing, empty, keys[0])
+
+    def _fresh_networks(self, keys: RandomKey) -> list[Network]:
+        return [self.network(jax.random.fold_in(one, 1)) for one in keys]
 
     def advance(self, stage: int, state: PopulationState) -> tuple[PopulationState, Seen]:
         number = jnp.asarray(stage, jnp.int32)  # an array: later iterations run the same program
@@ -136,9 +139,7 @@ class ScalarisedPPO(Algorithm):
         """Every snapshot kept, and the population as it is now."""
         kept, archive = state.snapshots.kept, state.snapshots.archive
         last = snapshots_of(state.population, _last_stage(self), state.objectives)
-        everyone = jax.tree.map(
-            lambda *leaves: jnp.concatenate(leaves) if eqx.is_array(leaves[0]) else leaves[0], kept, last
-        )
+        everyone = concatenated(kept, last)
         members = size(state.population)
         return Candidates(
             networks=everyone.network,

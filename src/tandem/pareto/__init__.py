@@ -12,6 +12,7 @@ from tandem.pareto.dominance import dominates, front, non_dominated
 from tandem.pareto.host import Ranges, normalise, ranges_of
 from tandem.pareto.hypervolume import hypervolume, hypervolume_3d, hypervolume_contributions
 from tandem.pareto.metrics import cardinality, expected_utility, inverted_generational_distance, sparsity
+from tandem.pareto.sorting import crowding_by_front, front_ranks
 from tandem.pareto.weights import interior_simplex, simplex_grid
 
 __all__ = [
@@ -20,12 +21,14 @@ __all__ = [
     "Ranges",
     "best_for",
     "cardinality",
+    "crowding_by_front",
     "crowding_distance",
     "dominates",
     "empty_archive",
     "expected_utility",
     "free_slots",
     "front",
+    "front_ranks",
     "hypervolume",
     "hypervolume_3d",
     "hypervolume_contributions",
