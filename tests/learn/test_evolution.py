@@ -220,6 +220,8 @@ def test_seeds_come_from_the_warm_start_with_their_normalisers(tiny: System) -> 
     states = [now for now, _ in train(one, start)]
     learners = next(now for now in reversed(states) if now.stage == 0).state
     seeded = one.begin(1, learners)
+    # As in a state that was read from a file, or the program would be compiled twice.
+    assert not any(getattr(leaf, "weak_type", False) for leaf in jax.tree.leaves(eqx.filter(seeded, eqx.is_array)))
     rows = np.asarray(genes_of(seeded.members.network))
     np.testing.assert_array_equal(rows[:3], genes_of(learners.population.network))
     assert len(np.unique(rows, axis=0)) == len(rows) == 12  # what would be there twice was mutated

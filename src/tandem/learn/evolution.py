@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -89,15 +90,9 @@ class Evolution(ScalarisedPPO):
         return VARIATIONS[self.options.variation](step=self.options.mutation * scale, rate=self.options.mutated)
 
     def begin(self, stage: int, state: PopulationState) -> EvolutionState:
-        """The first generation, not yet judged: learners and snapshots, and mutants of them where they are too few."""
-        next_key, mutant_key = jax.random.split(state.key)
-        count = self.options.population
-        seeds, again = _seeds(state, count)
-        scale = scale_of(seeds.network)
-        genes = genes_of(seeds.network)
-        mutants = jax.vmap(self.variation(scale).mutated)(genes, jax.random.split(mutant_key, count))
-        members = _changed(seeds, jnp.where(again[:, None], mutants, genes), jnp.where(again, stage, seeds.stage))
-        return EvolutionState(members, jnp.full((count, 3), -jnp.inf), scale, state.snapshots, next_key)
+        """The first generation, not yet judged."""
+        begun: EvolutionState = _first_generation(state, self.variation, self.options.population, stage)
+        return begun
 
     def advance(self, stage: int, state: Any) -> tuple[Any, Seen]:
         if stage == 0:
@@ -146,6 +141,19 @@ class NSGA2(Evolution):
 
     def selection(self) -> Selection:
         return NonDominatedSorting()
+
+
+@eqx.filter_jit
+def _first_generation(
+    state: PopulationState, variation: Callable[[Array], Variation], count: int, stage: int
+) -> EvolutionState:
+    """Learners and snapshots, and mutants of them where they are too few."""
+    next_key, mutant_key = jax.random.split(state.key)
+    seeds, again = _seeds(state, count)
+    scale, genes = scale_of(seeds.network), genes_of(seeds.network)
+    mutants = jax.vmap(variation(scale).mutated)(genes, jax.random.split(mutant_key, count))
+    members = _changed(seeds, jnp.where(again[:, None], mutants, genes), jnp.where(again, stage, seeds.stage))
+    return EvolutionState(members, jnp.full((count, 3), -jnp.inf, float), scale, state.snapshots, next_key)
 
 
 def _seeds(state: PopulationState, count: int) -> tuple[Snapshot, Array]:
