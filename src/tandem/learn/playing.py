@@ -38,10 +38,14 @@ def each(means: EpisodeMeans) -> Iterator[EpisodeMeans]:
 
 
 def _parts(count: int, at_once: int) -> Iterator[tuple[Any, int]]:
-    """Indices in parts of even length, and how many of them count: the last is filled up, so that one program does."""
+    """Indices in parts of even length, and how many of them count: the last is filled up, so that one program does.
+
+    Fewer than a part has room for are filled up to a power of two: few lengths, so few programs, serve all counts.
+    """
+    length = min(at_once, 2 ** (count - 1).bit_length())
     for begin in range(0, count, at_once):
         here = np.arange(begin, min(begin + at_once, count))
-        yield np.resize(here, min(at_once, count)), len(here)
+        yield np.resize(here, length), len(here)
 
 
 def _cut(means: EpisodeMeans, policies: int, episodes: int) -> EpisodeMeans:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.objectives import IN_USERS_UNITS
-from tandem.learn.algorithm import Algorithm
+from tandem.learn.algorithm import Algorithm, Seen
 from tandem.learn.delivery import Delivery, deliver
+from tandem.learn.population import member
 from tandem.pareto import cardinality, hypervolume
 
 # The streams of randomness of a run; measuring uses seeds of its own, see ``tandem.runs``. Small numbers would not do:
@@ -73,32 +76,56 @@ def finished(algorithm: Algorithm, now: Checkpoint) -> bool:
 
 def train(algorithm: Algorithm, now: Checkpoint) -> Iterator[tuple[Checkpoint, Progress]]:
     """Go on from a checkpoint to the end, and say after every chunk where it stands."""
-    stages = algorithm.stages
     while not finished(algorithm, now):
-        if now.chunk == stages[now.stage].chunks:
+        if now.chunk == algorithm.stages[now.stage].chunks:
             now = Checkpoint(now.stage + 1, 0, algorithm.begin(now.stage + 1, now.state))
         state, seen = algorithm.advance(now.stage, now.state)
         now = Checkpoint(now.stage, now.chunk + 1, state)
-        points = np.asarray(seen.points, np.float64)[np.asarray(seen.valid)]
-        stage = stages[now.stage]
-        done = sum(earlier.rounds for earlier in stages[: now.stage])
-        yield (
-            now,
-            Progress(
-                stage=stage.name,
-                number=now.stage,
-                step=now.chunk * stage.steps,
-                steps=stage.chunks * stage.steps,
-                rounds=done + now.chunk * stage.steps * stage.rounds_per_step,
-                planned_rounds=sum(stage.rounds for stage in stages),
-                hypervolume=hypervolume(points, reference_point(algorithm)),
-                policies=cardinality(points),
-                violation_rate=float(seen.violation_rate),
-                entropy=float(seen.entropy),
-                value_error=float(seen.value_error),
-                clipped=float(seen.clipped),
-            ),
-        )
+        yield now, _progress(algorithm, now, seen)
+
+
+def train_together(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[tuple[Checkpoint, tuple[Progress, ...]]]:
+    """From start to end for several seeds in one program: a GPU that one would leave idle has time for all.
+
+    The state of a checkpoint is then a stack, a member a seed.
+    """
+    keys = jnp.stack([start_key(seed, TRAINING) for seed in seeds])
+    now = Checkpoint(0, 0, eqx.filter_vmap(algorithm.start)(keys))
+    while not finished(algorithm, now):
+        if now.chunk == algorithm.stages[now.stage].chunks:
+            begin_stage = partial(algorithm.begin, now.stage + 1)
+            now = Checkpoint(now.stage + 1, 0, eqx.filter_vmap(begin_stage)(now.state))
+        state, seen = eqx.filter_vmap(partial(algorithm.advance, now.stage))(now.state)
+        now = Checkpoint(now.stage, now.chunk + 1, state)
+        yield now, tuple(_progress(algorithm, now, member(seen, run)) for run in range(len(seeds)))
+
+
+def _progress(algorithm: Algorithm, now: Checkpoint, seen: Seen) -> Progress:
+    """Where a run stands after a chunk, and what that chunk was like."""
+    stages = algorithm.stages
+    stage = stages[now.stage]
+    points = np.asarray(seen.points, np.float64)[np.asarray(seen.valid)]
+    return Progress(
+        stage=stage.name,
+        number=now.stage,
+        step=now.chunk * stage.steps,
+        steps=stage.chunks * stage.steps,
+        rounds=rounds_done(algorithm, now),
+        planned_rounds=sum(stage.rounds for stage in stages),
+        hypervolume=hypervolume(points, reference_point(algorithm)),
+        policies=cardinality(points),
+        violation_rate=float(seen.violation_rate),
+        entropy=float(seen.entropy),
+        value_error=float(seen.value_error),
+        clipped=float(seen.clipped),
+    )
+
+
+def rounds_done(algorithm: Algorithm, now: Checkpoint) -> int:
+    """Environment rounds of training since the start of the run."""
+    stage = algorithm.stages[now.stage]
+    earlier = sum(stage.rounds for stage in algorithm.stages[: now.stage])
+    return earlier + now.chunk * stage.steps * stage.rounds_per_step
 
 
 def reference_point(algorithm: Algorithm) -> NDArray[np.float64]:

@@ -28,13 +28,6 @@ def chunks_done(algorithm: Algorithm, now: Checkpoint) -> int:
     return sum(stage.chunks for stage in algorithm.stages[: now.stage]) + now.chunk
 
 
-def rounds_done(algorithm: Algorithm, now: Checkpoint) -> int:
-    """Environment rounds of training since the start of the run."""
-    stage = algorithm.stages[now.stage]
-    earlier = sum(stage.rounds for stage in algorithm.stages[: now.stage])
-    return earlier + now.chunk * stage.steps * stage.rounds_per_step
-
-
 def write_checkpoint(folder: Path, standing: Standing) -> None:
     """Write where a run stands, all or nothing."""
     now = standing.now

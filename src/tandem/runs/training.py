@@ -11,6 +11,7 @@ from typing import Any
 from tandem.errors import InputError
 from tandem.learn import training as engine
 from tandem.learn.algorithm import Algorithm
+from tandem.learn.options import Options
 from tandem.learn.presets import (
     DEFAULT_ALGORITHM,
     DEFAULT_PRESET,
@@ -18,8 +19,8 @@ from tandem.learn.presets import (
     options_document,
     options_from,
 )
-from tandem.learn.training import Progress
-from tandem.runs.checkpoint import Standing, chunks_done, read_checkpoint, rounds_done, settled, write_checkpoint
+from tandem.learn.training import Progress, rounds_done
+from tandem.runs.checkpoint import Standing, chunks_done, read_checkpoint, settled, write_checkpoint
 from tandem.runs.directory import (
     FRONT,
     PROGRESS,
@@ -57,6 +58,9 @@ class Listener:
 
     def progressed(self, progress: Progress, wall_s: float) -> None:
         """A chunk is done."""
+
+    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int) -> None:
+        """The state that the chunk has left."""
 
     def validating(self) -> None:
         """Training is done, candidates for the front are played."""
@@ -99,10 +103,7 @@ def train(
     ready = build_algorithm(algorithm, loaded, chosen)
     folder = Path(out) if out is not None else default_folder(loaded.name, algorithm, preset, seed)
     with new_folder(folder):
-        with written_whole(folder / SCENARIO) as temporary:
-            temporary.write_text(dump_scenario(loaded), encoding="utf-8")
-        record = new_record(loaded.name, algorithm, preset, options_document(chosen), seed)
-        write_record(folder, record)
+        record = begun(folder, loaded, algorithm, preset, chosen, seed)
         _go_on(folder, record, ready, _all(listeners, on_progress))
     return open_run(folder)
 
@@ -125,6 +126,15 @@ def resume(
         remove_leavings(folder)
         _go_on(folder, read_record(folder), ready, _all(listeners, on_progress))
     return open_run(folder)
+
+
+def begun(folder: Path, scenario: Scenario, algorithm: str, preset: str, options: Options, seed: int) -> RunRecord:
+    """Write what a run is known by from its beginning."""
+    with written_whole(folder / SCENARIO) as temporary:
+        temporary.write_text(dump_scenario(scenario), encoding="utf-8")
+    record = new_record(scenario.name, algorithm, preset, options_document(options), seed)
+    write_record(folder, record)
+    return record
 
 
 def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Path:
@@ -151,6 +161,18 @@ def _go_on(folder: Path, record: RunRecord, algorithm: Algorithm, listeners: lis
         return before + time.monotonic() - began
 
     now = _train(folder, record, algorithm, standing, listeners, wall_s)
+    conclude(folder, record, algorithm, now, listeners, wall_s)
+
+
+def conclude(
+    folder: Path,
+    record: RunRecord,
+    algorithm: Algorithm,
+    now: engine.Checkpoint,
+    listeners: Sequence[Listener],
+    wall_s: Callable[[], float],
+) -> None:
+    """Validate, choose, measure, and write what a finished run has."""
     for listener in listeners:
         listener.validating()
     delivery = engine.conclude(algorithm, now, record.seed)
@@ -213,6 +235,7 @@ def _train(
                 now = settled(after)  # after its row: a checkpoint never stands beyond the table
                 for listener in listeners:
                     listener.progressed(progress, wall_s())
+                    listener.standing(algorithm, now, record.seed)
                 if time.monotonic() - saved_at >= CHECKPOINT_EVERY_S:
                     save()
         finally:

@@ -1,0 +1,87 @@
+"""curve.csv: what a run would have delivered had it ended earlier, measured as the final front is.
+
+The hypervolume in progress.csv is that of the archive as training episodes saw it, lucky ones included, and what it is
+for one algorithm cannot be compared with another. Here what was found so far is validated, chosen and measured anew.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from tandem.errors import InputError
+from tandem.learn import training as engine
+from tandem.learn.algorithm import Algorithm
+from tandem.runs.directory import RunRecord
+from tandem.runs.files import written_whole
+from tandem.runs.measuring import measure
+from tandem.runs.training import Listener
+
+CURVE = "curve.csv"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point of the curve."""
+
+    rounds: int  # spent by then, had it been validated then
+    hypervolume: float
+    sparsity: float
+    policies: int
+
+
+class Curve(Listener):
+    """Measures after every ``1 / marks`` of the training; the last mark is the run's result."""
+
+    def __init__(self, marks: int) -> None:
+        self._marks = marks
+        self._path = Path()
+        self._curve: list[Mark] = []
+        self._passed = 0
+
+    def beginning(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
+        self._path = folder / CURVE
+        self._passed = self._due(algorithm, rounds)
+        self._curve = read_curve(self._path)[: self._passed] if self._path.exists() else []
+
+    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int) -> None:
+        done = engine.rounds_done(algorithm, now)
+        due = self._due(algorithm, done)
+        if due == self._passed or engine.finished(algorithm, now):
+            return
+        delivery = engine.conclude(algorithm, now, seed)
+        front = measure(algorithm, algorithm.candidates(now.state), delivery).front
+        self._add(Mark(done + delivery.rounds, front.hypervolume, front.sparsity, len(front.policies)))
+        self._passed = due
+
+    def concluded(self, record: RunRecord) -> None:
+        self._add(Mark(record.rounds, record.hypervolume or 0.0, record.sparsity or 0.0, record.policies or 0))
+
+    def _due(self, algorithm: Algorithm, rounds: int) -> int:
+        return self._marks * rounds // sum(stage.rounds for stage in algorithm.stages)
+
+    def _add(self, mark: Mark) -> None:
+        self._curve = [*(one for one in self._curve if one.rounds < mark.rounds), mark]
+        write_curve(self._path, self._curve)
+
+
+def write_curve(path: Path, curve: Sequence[Mark]) -> None:
+    """Write a curve, all or nothing."""
+    with written_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(field.name for field in fields(Mark))
+        writer.writerows(astuple(mark) for mark in curve)
+
+
+def read_curve(path: Path) -> list[Mark]:
+    """Read one back."""
+    try:
+        with path.open(newline="", encoding="utf-8") as handle:
+            return [
+                Mark(int(row["rounds"]), float(row["hypervolume"]), float(row["sparsity"]), int(row["policies"]))
+                for row in csv.DictReader(handle)
+            ]
+    except (OSError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: is not the curve of a run; delete it to go on without its beginning.") from None
