@@ -35,12 +35,19 @@ def deliver(system: System, candidates: Candidates, policies: NeuralPolicy, keys
     means = list(played(system, member(policies, valid), keys))
     rewards[valid] = np.concatenate([part.reward.mean(axis=1) for part in means])
     violation_rate[valid] = np.concatenate([part.violated_any.mean(axis=1) for part in means])
+    rounds = len(valid) * len(keys) * system.rounds
+    chosen, within = chosen_of(rewards, violation_rate, tolerance)
+    return Delivery(chosen, rewards, violation_rate, rounds, within)
+
+
+def chosen_of(
+    rewards: NDArray[np.float64], violation_rate: NDArray[np.float64], tolerance: float
+) -> tuple[NDArray[np.intp], bool]:
+    """The candidates that make the front, NaN being none; and whether any is within the tolerance."""
     safe = within_tolerance(violation_rate, tolerance)
     within = bool(safe.any())
-    eligible = np.flatnonzero(safe) if within else valid
-    chosen = eligible[front(rewards[eligible])]
-    rounds = len(valid) * len(keys) * system.rounds
-    return Delivery(chosen, rewards, violation_rate, rounds, within)
+    eligible = np.flatnonzero(safe if within else ~np.isnan(violation_rate))
+    return eligible[front(rewards[eligible])], within
 
 
 def within_tolerance(violation_rate: ArrayLike, tolerance: float) -> NDArray[np.bool_]:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.objectives import IN_USERS_UNITS
-from tandem.learn.algorithm import Algorithm, Seen
+from tandem.learn.algorithm import Algorithm, Candidates, Seen
 from tandem.learn.delivery import Delivery, deliver
 from tandem.learn.population import member
 from tandem.pareto import cardinality, hypervolume
+from tandem.policy.neural import NeuralPolicy
 
 # The streams of randomness of a run; measuring uses seeds of its own, see ``tandem.runs``. Small numbers would not do:
 # splitting a key gives the same keys as folding in 0 and 1.
@@ -97,6 +98,7 @@ def train_together(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[tuple
             now = Checkpoint(now.stage + 1, 0, eqx.filter_vmap(begin_stage)(now.state))
         state, seen = eqx.filter_vmap(partial(algorithm.advance, now.stage))(now.state)
         now = Checkpoint(now.stage, now.chunk + 1, state)
+        seen = jax.device_get(seen)
         yield now, tuple(_progress(algorithm, now, member(seen, run)) for run in range(len(seeds)))
 
 
@@ -135,7 +137,19 @@ def reference_point(algorithm: Algorithm) -> NDArray[np.float64]:
 
 def conclude(algorithm: Algorithm, now: Checkpoint, seed: int) -> Delivery:
     """Validate what was found and choose the front."""
-    candidates = algorithm.candidates(now.state)
-    keys = jax.random.split(start_key(seed, VALIDATION), algorithm.options.validation_episodes)
-    policies = algorithm.policies(candidates)
-    return deliver(algorithm.system, candidates, policies, keys, algorithm.options.tolerance)
+    candidates, policies = found(algorithm, now.state)
+    return deliver(
+        algorithm.system, candidates, policies, validation_keys(algorithm, seed), algorithm.options.tolerance
+    )
+
+
+@eqx.filter_jit
+def found(algorithm: Algorithm, state: Any) -> tuple[Candidates, NeuralPolicy]:
+    """What a state has to offer, and the policies of it, in one go: by itself each array would be a call."""
+    candidates = algorithm.candidates(state)
+    return candidates, algorithm.policies(candidates)
+
+
+def validation_keys(algorithm: Algorithm, seed: int) -> Any:
+    """The episodes that a run's candidates are validated by."""
+    return jax.random.split(start_key(seed, VALIDATION), algorithm.options.validation_episodes)

@@ -10,13 +10,27 @@ import csv
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from tandem.errors import InputError
+from tandem.feel.system import System
+from tandem.feel.types import Array
 from tandem.learn import training as engine
 from tandem.learn.algorithm import Algorithm
+from tandem.learn.delivery import chosen_of
+from tandem.learn.population import member
+from tandem.pareto import hypervolume, sparsity
+from tandem.policy.rollout import mean_outcome
 from tandem.runs.directory import RunRecord
 from tandem.runs.files import written_whole
-from tandem.runs.measuring import measure
+from tandem.runs.measuring import SEEDS
+from tandem.runs.simulation import episode_keys
 from tandem.runs.training import Listener
 
 CURVE = "curve.csv"
@@ -46,14 +60,14 @@ class Curve(Listener):
         self._passed = self._due(algorithm, rounds)
         self._curve = read_curve(self._path)[: self._passed] if self._path.exists() else []
 
-    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int) -> None:
+    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
         done = engine.rounds_done(algorithm, now)
         due = self._due(algorithm, done)
         if due == self._passed or engine.finished(algorithm, now):
             return
-        delivery = engine.conclude(algorithm, now, seed)
-        front = measure(algorithm, algorithm.candidates(now.state), delivery).front
-        self._add(Mark(done + delivery.rounds, front.hypervolume, front.sparsity, len(front.policies)))
+        points, validated = _would_deliver(algorithm, now.state, seed, index)
+        volume = hypervolume(points, engine.reference_point(algorithm))
+        self._add(Mark(done + validated, volume, sparsity(points), len(points)))
         self._passed = due
 
     def concluded(self, record: RunRecord) -> None:
@@ -65,6 +79,30 @@ class Curve(Listener):
     def _add(self, mark: Mark) -> None:
         self._curve = [*(one for one in self._curve if one.rounds < mark.rounds), mark]
         write_curve(self._path, self._curve)
+
+
+def _would_deliver(algorithm: Algorithm, state: Any, seed: int, index: int | None) -> tuple[NDArray[np.float64], int]:
+    """The measured points of the front that validation would choose now, and the rounds this would take."""
+    validation = engine.validation_keys(algorithm, seed)
+    keys = jnp.concatenate([validation, episode_keys(SEEDS)])
+    which = None if index is None else jnp.asarray(index)
+    there, rewards, violated = jax.device_get(_played(algorithm, algorithm.system, state, which, keys))
+    count = len(validation)
+    judged = np.where(there[:, None], rewards[:, :count].mean(axis=1, dtype=np.float64), np.nan)
+    rate = np.where(there, violated[:, :count].mean(axis=1, dtype=np.float64), np.nan)
+    chosen, _ = chosen_of(judged, rate, algorithm.options.tolerance)
+    measured = rewards[chosen, count:].mean(axis=1, dtype=np.float64)
+    return measured, int(there.sum()) * count * algorithm.system.rounds
+
+
+@eqx.filter_jit
+def _played(
+    algorithm: Algorithm, system: System, state: Any, index: Array | None, keys: Array
+) -> tuple[Array, Array, Array]:
+    """Every candidate, wanted or not, on every key: one shape, and so one program, for the whole of a training."""
+    candidates = algorithm.candidates(state if index is None else member(state, index))
+    means = eqx.filter_vmap(lambda policy: mean_outcome(system, policy, keys))(algorithm.policies(candidates))
+    return candidates.valid, means.reward, means.violated_any
 
 
 def write_curve(path: Path, curve: Sequence[Mark]) -> None:

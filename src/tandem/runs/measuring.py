@@ -13,6 +13,7 @@ from tandem.learn.algorithm import Algorithm, Candidates
 from tandem.learn.delivery import Delivery
 from tandem.learn.playing import each, played
 from tandem.learn.population import member
+from tandem.policy.neural import NeuralPolicy
 from tandem.runs.front import Front, PolicyRecord, measured
 from tandem.runs.run import Stored
 from tandem.runs.simulation import episode_keys
@@ -31,18 +32,18 @@ class Measured:
     rounds: int
 
 
-def measure(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) -> Measured:
+def measure(algorithm: Algorithm, candidates: Candidates, policies: NeuralPolicy, delivery: Delivery) -> Measured:
     """Play each chosen candidate on every seed; policies come in the order of their accuracy, the highest first."""
     if len(delivery.chosen) == 0:
         raise InputError(
             f"{algorithm.name} has found no policy with finite rewards: its training diverged; train again with a "
             "lower learning_rate."
         )
-    found = _played(algorithm, candidates, delivery)
+    found = _played(algorithm, policies, delivery)
     found.sort(key=lambda one: (-one[1]["objectives"][0], *one[1]["objectives"][1:], one[0]))
     owners = np.asarray(candidates.owner)
     used = list(dict.fromkeys(int(owners[candidate]) for candidate, _ in found))
-    policies = tuple(
+    records = tuple(
         PolicyRecord(
             index=index,
             **_origin(algorithm, candidates, candidate),
@@ -53,14 +54,13 @@ def measure(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) ->
     )
     stored = member(Stored(candidates.networks, candidates.normalisers), np.asarray(used))
     rounds = len(found) * len(SEEDS) * algorithm.system.rounds
-    return Measured(Front(policies, algorithm.options.reference), stored, rounds)
+    return Measured(Front(records, algorithm.options.reference), stored, rounds)
 
 
-def _played(algorithm: Algorithm, candidates: Candidates, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
+def _played(algorithm: Algorithm, policies: NeuralPolicy, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
     """Each chosen candidate, and the measured fields of its record."""
-    policies = member(algorithm.policies(candidates), delivery.chosen)
     rows: list[dict[str, Any]] = []
-    for means in played(algorithm.system, policies, episode_keys(SEEDS)):
+    for means in played(algorithm.system, member(policies, delivery.chosen), episode_keys(SEEDS)):
         rows += [measured(one) for one in each(means)]
     return list(zip(delivery.chosen.tolist(), rows, strict=True))
 

@@ -12,6 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
+
 from tandem.learn import training as engine
 from tandem.learn.population import member
 from tandem.learn.presets import choose_options
@@ -54,7 +57,7 @@ def train_together(
                 tables[seed].add(progress[index], wall_s())
                 for listener in heard.get(seed, ()):
                     listener.progressed(progress[index], wall_s())
-                    listener.standing(ready, _alone(now, index), seed)
+                    listener.standing(ready, now, seed, index)
         for index, seed in enumerate(seeds):
             conclude(folders[seed], records[seed], ready, _alone(now, index), heard.get(seed, ()), wall_s)
     return tuple(open_run(folder) for folder in folders.values())
@@ -62,4 +65,5 @@ def train_together(
 
 def _alone(now: engine.Checkpoint, index: int) -> engine.Checkpoint:
     """One of the runs, as if it were the only one."""
-    return engine.Checkpoint(now.stage, now.chunk, member(now.state, index))
+    state = eqx.filter_jit(member)(now.state, jnp.asarray(index))
+    return engine.Checkpoint(now.stage, now.chunk, state)

@@ -59,8 +59,8 @@ class Listener:
     def progressed(self, progress: Progress, wall_s: float) -> None:
         """A chunk is done."""
 
-    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int) -> None:
-        """The state that the chunk has left."""
+    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
+        """The state that the chunk has left; if several seeds are trained together, the one of it at the index."""
 
     def validating(self) -> None:
         """Training is done, candidates for the front are played."""
@@ -178,7 +178,7 @@ def conclude(
     delivery = engine.conclude(algorithm, now, record.seed)
     for listener in listeners:
         listener.measuring(len(delivery.chosen))
-    result = measure(algorithm, algorithm.candidates(now.state), delivery)
+    result = measure(algorithm, *engine.found(algorithm, now.state), delivery)
     write_policies(folder, algorithm.system, result.stored)
     write_json(folder / FRONT, front_document(result.front, SEEDS))
     front = result.front
