@@ -69,12 +69,6 @@ class Evaluation:
         return hypervolume_interval(self.rewards, np.array(self.front.reference) * IN_USERS_UNITS)
 
     @property
-    def expected_utility(self) -> float:
-        """Over all preferences, on a scale from 0 at the reference to 1 for perfect accuracy at no cost."""
-        scale = Ranges(np.array(self.front.reference) * IN_USERS_UNITS, np.array(IDEAL))
-        return expected_utility(self.front.points, simplex_grid(DIVISIONS), scale)
-
-    @property
     def safe(self) -> int:
         """How many policies are within the tolerance."""
         return int(within_tolerance(self.front.violation_rate, self.tolerance).sum())
@@ -100,7 +94,7 @@ class Evaluation:
             "hypervolume_interval_95": None if interval is None else list(interval),
             "reference": dict(zip(OBJECTIVES, self.front.reference, strict=True)),
             "sparsity": self.front.sparsity,
-            "expected_utility": self.expected_utility,
+            "expected_utility": utility(self.front),
             "policies_played": len(self.front.policies),
             "cardinality": cardinality(self.front.points),
             "tolerance": self.tolerance,
@@ -110,6 +104,12 @@ class Evaluation:
             "policies": [policy.document() for policy in self.front.policies],
             "rules": [rule.document() for rule in self.rules],
         }
+
+
+def utility(front: Front) -> float:
+    """The utility that a user of unknown preference can expect: 0 at the reference point, 1 at the ideal."""
+    scale = Ranges(np.array(front.reference) * IN_USERS_UNITS, np.array(IDEAL))
+    return expected_utility(front.points, simplex_grid(DIVISIONS), scale)
 
 
 def evaluate(

@@ -1,0 +1,128 @@
+"""Hypervolume over the rounds spent: the paper's Fig. 6."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tandem.experiments.algorithms import EVOLVED, GUIDED, OURS, PROPOSED, label, look
+from tandem.experiments.cells import Cell, Values
+from tandem.experiments.estimates import Estimate, difference, mean
+from tandem.experiments.reference import share_of_best
+from tandem.experiments.scales import Scale
+from tandem.experiments.section import (
+    Algorithms,
+    Experiment,
+    Results,
+    Section,
+    Statement,
+    Table,
+    judged,
+    near,
+    write_csv,
+    write_figure,
+)
+
+TITLE = "Hypervolume over rounds"
+PAPERS_ENDS = {PROPOSED: 79.0, GUIDED: 66.0, EVOLVED: 48.0}  # the hypervolume each converges to there
+WITHIN = 0.1  # of that
+FEWER = 5.0  # times fewer rounds than PG-MORL: what we want of ours
+
+
+def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
+    """The paper's fleet; the paper draws three of the algorithms, we draw all."""
+    return [scale.cell(algorithm, seed) for algorithm in algorithms for seed in range(scale.seeds)]
+
+
+def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
+    """Write data and figure, and judge."""
+    curves = {a: [results[scale.cell(a, seed)].curve for seed in range(scale.seeds)] for a in algorithms}
+    headings = ("algorithm", "seed", "rounds", "hypervolume", "sparsity")
+    rows = [(a, seed, int(m[0]), *m[1:]) for a in algorithms for seed, one in enumerate(curves[a]) for m in one]
+    write_csv(out / "convergence.csv", headings, rows)
+    return Section(
+        name="convergence",
+        title=TITLE,
+        about="The paper's Fig. 6. What each algorithm would have delivered had it been stopped earlier: validated, "
+        "chosen and measured on fresh seeds like a final front. Rounds include that validation.",
+        statements=(*_of_the_paper(curves), *_of_ours(curves)),
+        tables=(_table(scale, curves),),
+        figures=(_draw(curves, out),),
+    )
+
+
+def _ends(curves: list[Values]) -> list[float]:
+    return [float(curve[-1, 1]) for curve in curves]
+
+
+def _of_the_paper(curves: dict[str, list[Values]]) -> list[Statement]:
+    said = [
+        near(f"{label(name)} converges to about {expected:g}.", mean(_ends(curves[name])), expected, WITHIN)
+        for name, expected in PAPERS_ENDS.items()
+        if name in curves
+    ]
+    rivals = [name for name in (GUIDED, EVOLVED) if name in curves and PROPOSED in curves]
+    ahead = {name: difference(_ends(curves[PROPOSED]), _ends(curves[name])) for name in rivals}
+    found = ", ".join(f"{margin} above {label(name)}" for name, margin in ahead.items())
+    return [*said, judged("C-MOPPO ends highest of the three.", found, *ahead.values())]
+
+
+def _of_ours(curves: dict[str, list[Values]]) -> list[Statement]:
+    if not {OURS, GUIDED} <= set(curves):
+        return []
+    target = float(np.mean(_ends(curves[GUIDED])))
+    ours = [rounds_to(curve, target) for curve in curves[OURS]]
+    theirs = float(np.mean([curve[-1, 0] for curve in curves[GUIDED]]))
+    arrived = [rounds for rounds in ours if np.isfinite(rounds)]
+    stated = f"Ours: Tandem needs {FEWER:g} times fewer rounds than PG-MORL to the same hypervolume."
+    found = f"{len(arrived)} of {len(ours)} seeds reach PG-MORL's mean end, {target:.1f}"
+    if len(arrived) < len(ours):
+        return [Statement(stated, f"{found}.", "disagrees")]
+    ratios = mean([theirs / rounds for rounds in arrived])
+    margin = Estimate(*(end - FEWER for end in (ratios.value, ratios.low, ratios.high)))
+    return [judged(stated, f"{found}, in {ratios} times fewer rounds.", margin)]
+
+
+def rounds_to(curve: Values, target: float) -> float:
+    """Rounds until a curve first reaches a hypervolume, by straight lines between its marks; infinite if never."""
+    rounds, reached = curve[:, 0], np.maximum.accumulate(curve[:, 1])
+    place = int(np.argmax(reached >= target))
+    if reached[place] < target:
+        return float("inf")
+    if place == 0:
+        return float(rounds[0])
+    return float(np.interp(target, reached[place - 1 : place + 1], rounds[place - 1 : place + 1]))
+
+
+def _table(scale: Scale, curves: dict[str, list[Values]]) -> Table:
+    rows = []
+    for name, own in curves.items():
+        ends = mean(_ends(own))
+        half = mean([float(np.interp(scale.rounds / 2, curve[:, 0], curve[:, 1])) for curve in own])
+        share = share_of_best(scale, _ends(own))
+        rows.append((label(name), str(half), str(ends), "" if share is None else f"{share.scaled(100)} %"))
+    headings = ("", "at half of the rounds", "at the end", "share of the best known")
+    return Table("Hypervolume on the way and at the end", headings, tuple(rows))
+
+
+def _draw(curves: dict[str, list[Values]], out: Path) -> str:
+    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for name, own in curves.items():
+        marks = min(len(curve) for curve in own)
+        rounds = np.mean([curve[:marks, 0] for curve in own], axis=0)
+        line = [mean([curve[mark, 1] for curve in own]) for mark in range(marks)]
+        style = look(name)
+        axes.plot(rounds, [point.value for point in line], label=label(name), markersize=4, **style)
+        axes.fill_between(
+            rounds, [p.low for p in line], [p.high for p in line], color=style["color"], alpha=0.15, linewidth=0
+        )
+    axes.set(xlabel="environment rounds", ylabel="hypervolume on fresh seeds")
+    axes.grid(color="#e6e6e6", linewidth=0.7)
+    axes.legend(frameon=False, fontsize=9)
+    return write_figure(figure, out, "convergence")
+
+
+CONVERGENCE = Experiment("convergence", TITLE, cells, section)

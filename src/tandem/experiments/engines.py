@@ -1,0 +1,69 @@
+"""Where the jobs of a sweep are done on this machine: in this process, or in several."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from tandem.errors import InputError
+from tandem.experiments.sweep import Done, Job
+from tandem.experiments.work import perform
+
+
+class Here:
+    """One after another, in this process."""
+
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+        """In their order."""
+        for job in jobs:
+            yield Done(job, attempt(job, out))
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several at a time, each in a process of its own: for a GPU that one leaves idle, or many cores."""
+
+    workers: int
+
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+        """As they end. If a process is killed the others go on, and its job has failed."""
+        waiting = list(jobs)
+        while waiting:
+            # A pool breaks when one of its processes is killed; those whose turn had not come get a new one.
+            lost: list[Job] = []
+            pool = ProcessPoolExecutor(self.workers, mp_context=multiprocessing.get_context("spawn"))
+            try:
+                futures: dict[Future[str | None], Job] = {pool.submit(attempt, job, out): job for job in waiting}
+                for future in as_completed(futures):
+                    try:
+                        yield Done(futures[future], future.result())
+                    except BrokenProcessPool:
+                        lost.append(futures[future])
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+            if len(lost) == len(waiting):
+                yield from (Done(job, "its process was killed; is there enough memory?") for job in lost)
+                return
+            waiting = lost
+
+
+def attempt(job: Job, out: Path) -> str | None:
+    """Do a job; what went wrong, or None."""
+    try:
+        perform(job, out)
+    except InputError as error:
+        return str(error)
+    except (RuntimeError, OSError, ArithmeticError, ValueError) as error:  # of this job; the others may do well
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
+
+
+def seeds_together(seeds: int) -> int:
+    """How many seeds to train in one program where nobody says: all on a GPU, one on a CPU, which one keeps busy."""
+    return seeds if jax.default_backend() != "cpu" else 1

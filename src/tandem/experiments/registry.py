@@ -1,0 +1,17 @@
+"""The experiments by name. One more is a file and a line here."""
+
+from __future__ import annotations
+
+from tandem.experiments.arrivals import ARRIVALS
+from tandem.experiments.beta import BETA
+from tandem.experiments.convergence import CONVERGENCE
+from tandem.experiments.devices import DEVICES
+from tandem.experiments.latency_cdf import LATENCY_CDF
+from tandem.experiments.pareto_fronts import PARETO_FRONTS
+from tandem.experiments.section import Experiment
+from tandem.experiments.top3 import TOP3
+
+EXPERIMENTS: dict[str, Experiment] = {
+    one.name: one for one in (PARETO_FRONTS, DEVICES, ARRIVALS, CONVERGENCE, BETA, LATENCY_CDF, TOP3)
+}
+ALL = "all"

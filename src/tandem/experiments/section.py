@@ -1,0 +1,92 @@
+"""What an experiment has to say: statements of the paper beside what was found, tables, figures, data."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+
+from tandem.experiments.cells import Cell, Result
+from tandem.experiments.estimates import Estimate
+from tandem.experiments.scales import Scale
+from tandem.runs.files import written_whole
+
+Verdict = Literal["agrees", "disagrees", "open"]
+Results = dict[Cell, Result]
+Algorithms = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What was stated, by the paper or by us, and what the sweep says to it."""
+
+    stated: str
+    found: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """An experiment as it stands in the report."""
+
+    name: str
+    title: str
+    about: str
+    statements: tuple[Statement, ...]
+    tables: tuple[Table, ...] = ()
+    figures: tuple[str, ...] = ()  # names of files, without their ending
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table of the paper: which cells it needs, and what it makes of them."""
+
+    name: str
+    title: str
+    cells: Callable[[Scale, Algorithms], list[Cell]]
+    section: Callable[[Scale, Algorithms, Results, Path], Section] = field(repr=False)
+
+
+def judged(stated: str, found: str, *margins: Estimate) -> Statement:
+    """Agrees if every margin is surely positive, disagrees if any is surely negative; else seeds leave it open."""
+    if not margins:
+        return Statement(stated, f"{found} (not compared: an algorithm is left out)", "open")
+    if all(margin.low > 0 for margin in margins):
+        return Statement(stated, found, "agrees")
+    return Statement(stated, found, "disagrees" if any(margin.high < 0 for margin in margins) else "open")
+
+
+def near(stated: str, number: Estimate, expected: float, within: float) -> Statement:
+    """Whether a number is what the paper has, give or take a share of it."""
+    inside = abs(number.value / expected - 1) <= within
+    return Statement(stated, str(number), "agrees" if inside else "disagrees")
+
+
+def write_csv(path: Path, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table of data, all or nothing."""
+    with written_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(headings)
+        writer.writerows(rows)
+
+
+def write_figure(figure: Figure, out: Path, name: str) -> str:
+    """Write a figure as PNG and as SVG; returns its name."""
+    for ending in ("png", "svg"):
+        with written_whole(out / f"{name}.{ending}") as temporary:
+            # Without a date the same data make the same file.
+            figure.savefig(temporary, dpi=130, metadata={"Date": None} if ending == "svg" else None)
+    return name

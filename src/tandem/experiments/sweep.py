@@ -1,0 +1,66 @@
+"""A sweep: the cells that are not finished yet, handed to an engine; what is finished is never done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tandem.errors import InputError
+from tandem.experiments.cells import Cell, Result, by_kind, read_result
+
+Job = tuple[Cell, ...]  # cells that differ in their seed alone, done in one program
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that has come to an end, well or not."""
+
+    job: Job
+    failure: str | None = None
+
+
+class Engine(Protocol):
+    """Where jobs are done."""
+
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+        """Do them in any order; a job's results are below ``out`` when it is named here."""
+
+
+class Watcher(Protocol):
+    """Told how a sweep goes."""
+
+    def beginning(self, finished: int, cells: int) -> None:
+        """So many of the cells are finished already."""
+
+    def ended(self, done: Done) -> None:
+        """A job has come to an end."""
+
+
+def sweep(cells: Sequence[Cell], out: Path, engine: Engine, together: int, watcher: Watcher) -> dict[Cell, Result]:
+    """Do what is not done, up to so many seeds together in a program, and return the results of all.
+
+    Cells that fail are named when everything else is done; a second sweep tries them again.
+    """
+    wanted = list(dict.fromkeys(cells))
+    found = {cell: read_result(cell, out) for cell in wanted}
+    missing = [cell for cell, result in found.items() if result is None]
+    watcher.beginning(len(wanted) - len(missing), len(wanted))
+    failures = []
+    for done in engine.run(jobs_of(missing, together), out) if missing else ():
+        watcher.ended(done)
+        if done.failure is not None:
+            failures.append(f"{done.job[0].name}: {done.failure}")
+    results = {cell: result or read_result(cell, out) for cell, result in found.items()}
+    if failures or None in results.values():
+        lost = sum(result is None for result in results.values())
+        why = f" The first: {failures[0]}" if failures else ""
+        raise InputError(f"{out}: {lost} of {len(wanted)} cells failed; run the same command again to retry them.{why}")
+    return {cell: result for cell, result in results.items() if result is not None}
+
+
+def jobs_of(cells: Sequence[Cell], together: int) -> list[Job]:
+    """Cells that can run in one program, so many at a time. Those that take longest come first."""
+    jobs = [group[start : start + together] for group in by_kind(cells) for start in range(0, len(group), together)]
+    return sorted(jobs, key=lambda job: (-job[0].marks, -job[0].size))

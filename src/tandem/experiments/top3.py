@@ -1,0 +1,112 @@
+"""The three best policies of each algorithm in each objective: the paper's Table III."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tandem.experiments.algorithms import OURS, PAPERS, PROPOSED, SCALARISED, label
+from tandem.experiments.cells import Cell, Values
+from tandem.experiments.estimates import Estimate, difference, mean
+from tandem.experiments.scales import Scale
+from tandem.experiments.section import Algorithms, Experiment, Results, Section, Statement, Table, judged, write_csv
+from tandem.feel.objectives import IN_USERS_UNITS
+
+TITLE = "The three best policies in each objective"
+KEPT = 3
+GOALS = ("accuracy", "latency", "energy")
+UNITS = ("", " s", " J")
+
+
+def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
+    """The paper's fleet."""
+    return [scale.cell(algorithm, seed) for algorithm in algorithms for seed in range(scale.seeds)]
+
+
+def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
+    """Write data and table, and judge."""
+    tops = {a: [best_of(results[scale.cell(a, seed)].front) for seed in range(scale.seeds)] for a in algorithms}
+    rows = [
+        (a, seed, GOALS[goal], place + 1, *top[goal, place])
+        for a in algorithms
+        for seed, top in enumerate(tops[a])
+        for goal in range(3)
+        for place in range(KEPT)
+    ]
+    headings = ("algorithm", "seed", "oriented_to", "place", "accuracy", "latency_s", "energy_j")
+    write_csv(out / "top3.csv", headings, rows)
+    return Section(
+        name="top3",
+        title=TITLE,
+        about="The paper's Table III, with the simulator's estimated accuracy. Means over seeds of the first, second "
+        "and third best of each front. The paper averages neither over trainings nor says which one it shows.",
+        statements=(*_of_the_paper(tops), *_of_ours(tops)),
+        tables=(_table(tops),),
+    )
+
+
+def best_of(front: Values) -> Values:
+    """[objective, place, 3]: the policies of a front that are best in each objective, repeated if there are too few."""
+    maximised = front * IN_USERS_UNITS
+    order = [np.argsort(-maximised[:, goal], kind="stable") for goal in range(3)]
+    return np.array([front[np.resize(one, max(KEPT, len(one)))[:KEPT]] for one in order])
+
+
+def repeated(top: Values) -> float:
+    """Among the nine policies of a front's table, the share that stand in it more than once."""
+    rows = top.reshape(-1, 3)
+    return 1 - len(np.unique(rows, axis=0)) / len(rows)
+
+
+def _best(tops: list[Values], goal: int) -> list[float]:
+    return [float(top[goal, 0, goal]) for top in tops]
+
+
+def _ahead(tops: dict[str, list[Values]], first: str, second: str, goal: int) -> Estimate:
+    return difference(_best(tops[first], goal), _best(tops[second], goal)).scaled(float(IN_USERS_UNITS[goal]))
+
+
+def _leads(tops: dict[str, list[Values]], algorithm: str, rivals: list[str], goal: int, stated: str) -> Statement:
+    if algorithm not in tops:
+        return judged(stated, "")
+    ahead = {name: _ahead(tops, algorithm, name, goal) for name in rivals}
+    own = mean(_best(tops[algorithm], goal))
+    said = ", ".join(f"{margin}{UNITS[goal]} better than {label(name)}" for name, margin in ahead.items())
+    return judged(stated, f"{own}{UNITS[goal]}: {said}.", *ahead.values())
+
+
+def _of_the_paper(tops: dict[str, list[Values]]) -> list[Statement]:
+    rivals = [name for name in tops if name in PAPERS and name != PROPOSED]
+    said = [
+        _leads(tops, PROPOSED, rivals, goal, f"C-MOPPO has the best {GOALS[goal]} of all ({value}).")
+        for goal, value in enumerate(("89.1 %", "2.68 s", "14.8 J"))
+    ]
+    stated = "Scalarised methods repeat policies under different orientations, C-MOPPO does not."
+    if not {SCALARISED, PROPOSED} <= set(tops):
+        return [*said, judged(stated, "")]
+    shares = {name: [repeated(top) for top in tops[name]] for name in (SCALARISED, PROPOSED)}
+    found = ", ".join(f"{label(name)} {mean(own).scaled(100)} %" for name, own in shares.items())
+    margin = difference(shares[SCALARISED], shares[PROPOSED])
+    return [*said, judged(stated, f"Of nine policies are repetitions: {found}.", margin)]
+
+
+def _of_ours(tops: dict[str, list[Values]]) -> list[Statement]:
+    if OURS not in tops:
+        return []
+    rivals = [name for name in tops if name != OURS]
+    return [_leads(tops, OURS, rivals, goal, f"Ours: Tandem has the best {GOALS[goal]} of all.") for goal in range(3)]
+
+
+def _table(tops: dict[str, list[Values]]) -> Table:
+    rows = []
+    for name, own in tops.items():
+        means = np.mean(own, axis=0)
+        for place in range(KEPT):
+            found = [f"{a:.3f}, {t:.2f} s, {e:.2f} J" for a, t, e in means[:, place]]
+            rows.append((label(name) if place == 0 else "", *found))
+    headings = ("", *(f"{goal}-oriented" for goal in GOALS))
+    return Table("Accuracy, latency and energy of the three best in each objective", headings, tuple(rows))
+
+
+TOP3 = Experiment("top3", TITLE, cells, section)
