@@ -72,7 +72,8 @@ def _perform_elsewhere(job: Job) -> tuple[list[dict[str, Any]], str | None]:
 
 def _connect(ray: Any, address: str | None) -> None:
     try:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+        here = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
+        ray.init(address=address, log_to_driver=False, **here)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(

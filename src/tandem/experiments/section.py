@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import matplotlib
 from matplotlib.figure import Figure
 
 from tandem.experiments.cells import Cell, Result
@@ -86,7 +87,8 @@ def write_csv(path: Path, headings: Sequence[str], rows: Iterable[Sequence[Any]]
 def write_figure(figure: Figure, out: Path, name: str) -> str:
     """Write a figure as PNG and as SVG; returns its name."""
     for ending in ("png", "svg"):
-        with written_whole(out / f"{name}.{ending}") as temporary:
-            # Without a date the same data make the same file.
+        # Without a date, and with names that are not drawn by lot, the same data make the same file.
+        steady = matplotlib.rc_context({"svg.hashsalt": "tandem"})
+        with written_whole(out / f"{name}.{ending}") as temporary, steady:
             figure.savefig(temporary, dpi=130, metadata={"Date": None} if ending == "svg" else None)
     return name

@@ -1,0 +1,68 @@
+"""Results that nobody trained, for tests of what is made of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tandem.experiments.cells import Cell, Result, write_result
+from tandem.experiments.sweep import Done, Job
+from tandem.experiments.work import QUANTILES
+
+Volume = Callable[[Cell], float]
+
+
+def made_up(cell: Cell, hypervolume: float = 60.0, sparsity: float = 0.1) -> Result:
+    """A result of this hypervolume; nothing else about it tells algorithms apart."""
+    random = np.random.default_rng(cell.seed)
+    marks = np.arange(1, cell.marks + 1) / cell.marks
+    front = np.stack([random.uniform(0.3, 0.6, 8), random.uniform(2.3, 3, 8), random.uniform(0.4, 20, 8)], axis=1)
+    return Result(
+        cell=cell,
+        rounds=cell.changes["rounds"],
+        training_rounds=cell.changes["rounds"] // 2,
+        wall_s=2.0 * cell.size,
+        hypervolume=hypervolume,
+        sparsity=sparsity,
+        expected_utility=0.6,
+        cardinality=8,
+        violation_rate=0.0,
+        front=front,
+        curve=np.stack([cell.changes["rounds"] * marks, hypervolume * marks, sparsity * marks], axis=1),
+        latency_s=np.linspace(1, 4, QUANTILES),
+        device="abacus",
+    )
+
+
+@dataclass
+class Pretending:
+    """An engine that trains nothing, writes made-up results, and remembers what it was asked for."""
+
+    volume: Volume = lambda cell: 60.0
+    fails: Callable[[Cell], bool] = lambda cell: False
+    asked: list[Job] = field(default_factory=list)
+
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+        for job in jobs:
+            self.asked.append(job)
+            if any(self.fails(cell) for cell in job):
+                yield Done(job, "the dog ate it")
+                continue
+            for cell in job:
+                write_result(made_up(cell, self.volume(cell)), out)
+            yield Done(job)
+
+
+class Silent:
+    """Watches a sweep without a word."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int]] = []
+        self.done: list[Done] = []
+
+    def beginning(self, finished: int, cells: int) -> None:
+        self.begun.append((finished, cells))
+
+    def ended(self, done: Done) -> None:
+        self.done.append(done)

@@ -1,0 +1,108 @@
+"""Sweeps: what is finished is never done again, what fails fails alone, and a cell is what its name says."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up import Pretending, Silent, made_up
+
+from tandem.errors import InputError
+from tandem.experiments.cells import RESULT, Cell, Result, by_kind, folder_of, read_result, write_result
+from tandem.experiments.scales import CPU, PAPER, SMOKE, scale_named
+from tandem.experiments.sweep import jobs_of, sweep
+
+CELLS = [SMOKE.cell(algorithm, seed) for algorithm in ("s-ppo", "tandem") for seed in range(3)]
+
+
+def test_finished_cells_are_never_run_again(tmp_path: Path) -> None:
+    first, second, watcher = Pretending(), Pretending(volume=lambda cell: 1.0), Silent()
+    sweep(CELLS[:4], tmp_path, first, 1, watcher)
+    results = sweep(CELLS, tmp_path, second, 1, watcher)
+    assert watcher.begun == [(0, 4), (4, 6)]
+    assert [job[0] for job in second.asked] == CELLS[4:]
+    assert [results[cell].hypervolume for cell in CELLS] == [60.0] * 4 + [1.0] * 2
+    third = Pretending()
+    assert sweep(CELLS, tmp_path, third, 1, watcher).keys() == results.keys()
+    assert third.asked == []
+
+
+def test_a_cell_that_fails_costs_no_other_and_is_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"1 of 6 cells failed.*run the same command again.*the dog ate it"):
+        sweep(CELLS, tmp_path, Pretending(fails=lambda cell: cell == CELLS[1]), 1, Silent())
+    again = Pretending()
+    assert len(sweep(CELLS, tmp_path, again, 1, Silent())) == 6
+    assert again.asked == [(CELLS[1],)]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"cell": 3}', "other"])
+def test_a_damaged_result_is_no_result(damage: str, tmp_path: Path) -> None:
+    write_result(made_up(CELLS[0]), tmp_path)
+    path = folder_of(CELLS[0], tmp_path) / RESULT
+    other = json.dumps(made_up(dataclasses.replace(CELLS[0], rate=7.0)).document())
+    path.write_text(other if damage == "other" else damage)
+    assert read_result(CELLS[0], tmp_path) is None
+
+
+def test_seeds_go_together_and_long_ones_first() -> None:
+    cells = [SMOKE.cell("s-ppo", seed, size=size) for size in (2, 3, 5) for seed in range(5)]
+    jobs = jobs_of(cells, 2)
+    assert sorted((cell for job in jobs for cell in job), key=cells.index) == cells
+    assert all(len({cell.kind for cell in job}) == 1 and len(job) <= 2 for job in jobs)
+    assert [job[0].size for job in jobs] == [3] * 3 + [5] * 3 + [2] * 3  # the unswept one has marks to measure
+    assert [len(group) for group in by_kind(cells)] == [5, 5, 5]
+
+
+CELL = st.builds(
+    Cell,
+    algorithm=st.sampled_from(["s-ppo", "tandem"]),
+    seed=st.integers(0, 3),
+    size=st.integers(1, 3),
+    rate=st.sampled_from([2.0, 2.5]),
+    preset=st.sampled_from(["default", "quick"]),
+    options=st.sampled_from([(), (("beta", 0.5),), (("beta", 0.5), ("fleet_sizes", (2, 3)))]),
+    marks=st.integers(1, 2),
+)
+
+
+@given(one=CELL, other=CELL)
+def test_a_cell_and_its_name_go_both_ways(one: Cell, other: Cell) -> None:
+    assert (one.name == other.name) == (one == other)
+    assert (one.kind == other.kind) == (dataclasses.replace(one, seed=9) == dataclasses.replace(other, seed=9))
+    assert Cell.from_document(json.loads(json.dumps(one.document()))) == one
+
+
+def test_a_result_survives_its_file(tmp_path: Path) -> None:
+    result = made_up(CELLS[2])
+    write_result(result, tmp_path)
+    back = read_result(CELLS[2], tmp_path)
+    assert isinstance(back, Result)
+    assert back.document() == result.document()
+
+
+@pytest.mark.parametrize("scale", [SMOKE, CPU, PAPER])
+def test_every_algorithm_gets_the_same_rounds(scale) -> None:
+    """The plan of each, validation included, is within the budget and spends nearly all of it."""
+    from tandem.experiments.algorithms import COMPARED
+    from tandem.learn.presets import choose_options
+    from tandem.runs.problem import build_algorithm
+
+    for name in COMPARED:
+        cell = scale.cell(name, 0)
+        ready = build_algorithm(name, cell.scenario(), choose_options(name, cell.preset, cell.changes))
+        planned = sum(stage.rounds for stage in ready.stages) + ready.validation_rounds
+        assert 0.85 * scale.rounds < planned <= scale.rounds, name
+
+
+def test_what_is_said_twice_is_one_cell() -> None:
+    """C-MOPPO's usual beta is the same training as C-MOPPO."""
+    assert PAPER.cell("c-moppo", 3, beta=0.9) == PAPER.cell("c-moppo", 3)
+    assert PAPER.cell("c-moppo", 3, beta=0.5) != PAPER.cell("c-moppo", 3)
+    assert PAPER.cell("tandem", 0, size=10) == PAPER.cell("tandem", 0, rate=6.0)
+
+
+def test_a_scale_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r"scale papr: is not known; write 'paper'"):
+        scale_named("papr")

@@ -1,0 +1,199 @@
+"""Real trainings in a sweep: alone and together, stopped and gone on with, here and on a Ray cluster of two."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up import Silent
+
+from tandem.experiments.cells import RESULT, Cell, Result
+from tandem.experiments.cluster import Cluster
+from tandem.experiments.engines import Here, Processes
+from tandem.experiments.scales import SMOKE
+from tandem.experiments.sweep import Done, sweep
+from tandem.learn.training import reference_point
+from tandem.pareto import hypervolume
+from tandem.runs.curve import CURVE, Curve, Mark, read_curve
+from tandem.runs.run import open_run
+from tandem.runs.training import resume, train
+
+QUICK = {"rounds": 3000, "epochs": 1, "minibatches": 1}
+CELLS = [
+    Cell("s-ppo", seed, size=2, options=tuple(sorted({**SMOKE.cell("s-ppo", 0).changes, **QUICK}.items())), marks=2)
+    for seed in range(4)
+]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Cell, Result], Path]:
+    """All cells, one by one in this process."""
+    out = tmp_path_factory.mktemp("here")
+    return sweep(CELLS, out, Here(), 1, Silent()), out
+
+
+def document(result: Result) -> dict[str, Any]:
+    return {**result.document(), "wall_s": None}
+
+
+def test_a_result_is_that_of_its_run(here: tuple[dict[Cell, Result], Path]) -> None:
+    results, out = here
+    for cell, result in results.items():
+        run = open_run(out / "cells" / cell.name / "run")
+        assert (run.record.algorithm, run.record.seed, run.scenario.fleet.size) == ("s-ppo", cell.seed, 2)
+        assert result.rounds == run.record.rounds <= QUICK["rounds"]
+        assert result.hypervolume == run.front.hypervolume
+        np.testing.assert_array_equal(result.front, run.front.objectives)
+        assert len(result.curve) == cell.marks
+        assert result.curve[-1].tolist() == [result.rounds, result.hypervolume, result.sparsity]
+        assert np.all(np.diff(result.latency_s) >= 0)
+        assert 0 < result.latency_s[0] < result.latency_s[-1] < 20
+
+
+def test_several_seeds_in_one_program_learn_what_each_learns_alone(
+    here: tuple[dict[Cell, Result], Path], tmp_path: Path
+) -> None:
+    """The same random numbers; sums may round differently, so after the first steps they part."""
+    sweep(CELLS[:2], tmp_path, Here(), 2, Silent())
+    for cell in CELLS[:2]:
+        alone, together = (
+            np.genfromtxt(out / "cells" / cell.name / "run" / "progress.csv", delimiter=",", names=True)
+            for out in (here[1], tmp_path)
+        )
+        np.testing.assert_array_equal(together["rounds"], alone["rounds"])
+        for column in ("hypervolume", "entropy", "value_error"):
+            np.testing.assert_allclose(together[column][:2], alone[column][:2], rtol=1e-3)
+    first, second = (sweep(CELLS[:2], tmp_path, Here(), 2, Silent())[cell] for cell in CELLS[:2])
+    assert first.hypervolume != second.hypervolume
+    assert first.rounds == second.rounds == here[0][CELLS[0]].rounds
+
+
+def test_what_was_begun_together_and_killed_is_begun_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cells" / CELLS[0].name / "run"
+    train(CELLS[0].scenario(), "s-ppo", "default", 0, folder, CELLS[0].changes)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "status": "running"}))
+    assert len(sweep(CELLS[:2], tmp_path, Here(), 2, Silent())) == 2
+
+
+def test_several_processes_find_the_same(here: tuple[dict[Cell, Result], Path], tmp_path: Path) -> None:
+    results = sweep(CELLS[:2], tmp_path, Processes(2), 1, Silent())
+    assert [document(results[cell]) for cell in CELLS[:2]] == [document(here[0][cell]) for cell in CELLS[:2]]
+
+
+def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
+    """Stopped at a mark, a run that is concluded there delivers the front of the mark."""
+
+    class Stop(Curve):
+        def standing(self, algorithm, now, seed, index=None) -> None:
+            super().standing(algorithm, now, seed, index)
+            if self._passed == 1 and not hasattr(self, "expected"):
+                from tandem.learn import training as engine
+                from tandem.runs.measuring import measure
+
+                delivery = engine.conclude(algorithm, now, seed)
+                front = measure(algorithm, *engine.found(algorithm, now.state), delivery).front
+                rounds = engine.rounds_done(algorithm, now) + delivery.rounds
+                volume = hypervolume(front.points, reference_point(algorithm))
+                self.expected = Mark(rounds, volume, front.sparsity, len(front.policies))
+
+    curve = Stop(3)
+    train(CELLS[0].scenario(), "s-ppo", "default", 0, tmp_path / "run", CELLS[0].changes, listeners=[curve])
+    marks = read_curve(tmp_path / "run" / CURVE)
+    assert len(marks) == 3
+    assert (marks[0].rounds, marks[0].policies) == (curve.expected.rounds, curve.expected.policies)
+    assert marks[0].hypervolume == pytest.approx(curve.expected.hypervolume, rel=1e-5)
+    assert marks[0].sparsity == pytest.approx(curve.expected.sparsity, rel=1e-3)
+
+
+def test_a_curve_goes_on_where_its_run_does(here: tuple[dict[Cell, Result], Path], tmp_path: Path) -> None:
+    def stop(progress) -> None:
+        if progress.rounds > progress.planned_rounds // 2:
+            raise KeyboardInterrupt
+
+    cell, folder = CELLS[0], tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(cell.scenario(), "s-ppo", "default", 0, folder, cell.changes, stop, [Curve(2)])
+    resume(folder, listeners=[Curve(2)])
+    whole = here[1] / "cells" / cell.name / "run"
+    assert (folder / CURVE).read_text() == (whole / CURVE).read_text()
+
+
+def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out", "--json"]
+    command += ["--algorithm", "s-ppo"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 240
+    while not (finished := sorted(tmp_path.glob(f"out/cells/*/{RESULT}"))):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "2 cells, 1 of them finished already" in done.stderr
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished} == before
+    assert json.loads(done.stdout)["verdicts"].keys() == {"agrees", "disagrees", "open"}
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[Any]:
+    """A Ray cluster on loopback: a head that does no work, and two nodes that do, one job at a time each."""
+    pytest.importorskip("ray", reason="install it with pip install 'tandem[ray]'")
+    from ray.cluster_utils import Cluster as RayCluster
+
+    soon = {"health_check_period_ms": 500, "health_check_timeout_ms": 500, "health_check_failure_threshold": 3}
+    common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    cluster = RayCluster(
+        initialize_head=True, head_node_args={**common, "num_cpus": 0, "_system_config": soon}, connect=False
+    )
+    nodes = [cluster.add_node(**common, num_cpus=1) for _ in range(2)]
+    yield cluster, nodes
+    cluster.shutdown()
+
+
+def test_a_cluster_that_loses_a_node_finds_the_same(
+    here: tuple[dict[Cell, Result], Path], two_nodes: Any, tmp_path: Path
+) -> None:
+    cluster, nodes = two_nodes
+
+    class Killing(Silent):
+        def ended(self, done: Done) -> None:
+            if not self.done:  # the other node is at work
+                cluster.remove_node(nodes[1], allow_graceful=False)
+            super().ended(done)
+
+    watcher = Killing()
+    results = sweep(CELLS, tmp_path, Cluster(cluster.address), 1, watcher)
+    assert [done.failure for done in watcher.done] == [None] * len(CELLS)
+    assert [document(results[cell]) for cell in CELLS] == [document(here[0][cell]) for cell in CELLS]
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out"]
+    process = subprocess.Popen(
+        [*command, "--algorithm", "s-ppo"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    while "cells, 0 of them" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "0 of 2 cells are finished; the same command goes on from there" in err
