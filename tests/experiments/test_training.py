@@ -148,12 +148,12 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
 
 @pytest.fixture
 def two_nodes() -> Iterator[Any]:
-    """A Ray cluster on loopback: a head that does no work, and two nodes that do, one job at a time each."""
+    """A Ray cluster on loopback, at an address Ray does not replace: an idle head, and two nodes of one job each."""
     pytest.importorskip("ray", reason="install it with pip install 'tandem[ray]'")
     from ray.cluster_utils import Cluster as RayCluster
 
     soon = {"health_check_period_ms": 500, "health_check_timeout_ms": 500, "health_check_failure_threshold": 3}
-    common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    common = {"node_ip_address": "127.0.0.2", "include_dashboard": False, "object_store_memory": 80 * 2**20}
     cluster = RayCluster(
         initialize_head=True, head_node_args={**common, "num_cpus": 0, "_system_config": soon}, connect=False
     )

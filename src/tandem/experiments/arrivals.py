@@ -10,7 +10,7 @@ from tandem.experiments.estimates import Estimate, difference, mean_gain
 from tandem.experiments.scales import Scale
 from tandem.experiments.section import Algorithms, Experiment, Results, Section, Statement, judged, near
 from tandem.experiments.swept import HYPERVOLUME, SPARSITY, Swept
-from tandem.experiments.wording import behind, by_value, lead, others
+from tandem.experiments.wording import by_value, exceeds, lead, others
 
 TITLE = "Hypervolume and sparsity over the arrival rate"
 PAPERS_GAIN = 0.16  # of C-MOPPO over PG-MORL, mean over all rates
@@ -52,12 +52,12 @@ def _of_the_paper(swept: Swept) -> list[Statement]:
         _mean_gain(swept, PROPOSED, "C-MOPPO is about 16 % above PG-MORL, the second best, on average."),
         judged(
             "S-PPO comes next, slightly ahead of MOEA/D.",
-            behind(swept, HYPERVOLUME, SCALARISED, EVOLVED),
+            exceeds(swept, HYPERVOLUME, SCALARISED, EVOLVED),
             *swept.ahead(HYPERVOLUME, SCALARISED, EVOLVED),
         ),
         judged(
             "R+PPO is the worst at every rate.",
-            "; ".join(behind(swept, HYPERVOLUME, other, RANDOM) for other in others(swept, RANDOM)),
+            "; ".join(exceeds(swept, HYPERVOLUME, other, RANDOM) for other in others(swept, RANDOM)),
             *(margin for other in others(swept, RANDOM) for margin in swept.ahead(HYPERVOLUME, other, RANDOM)),
         ),
         judged(

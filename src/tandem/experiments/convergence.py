@@ -65,7 +65,7 @@ def _of_the_paper(curves: dict[str, list[Values]]) -> list[Statement]:
     ]
     rivals = [name for name in (GUIDED, EVOLVED) if name in curves and PROPOSED in curves]
     ahead = {name: difference(_ends(curves[PROPOSED]), _ends(curves[name])) for name in rivals}
-    found = ", ".join(f"{margin} above {label(name)}" for name, margin in ahead.items())
+    found = "It ends above " + ", ".join(f"{label(name)} by {margin}" for name, margin in ahead.items()) + "."
     return [*said, judged("C-MOPPO ends highest of the three.", found, *ahead.values())]
 
 
@@ -78,11 +78,13 @@ def _of_ours(curves: dict[str, list[Values]]) -> list[Statement]:
     arrived = [rounds for rounds in ours if np.isfinite(rounds)]
     stated = f"Ours: Tandem needs {FEWER:g} times fewer rounds than PG-MORL to the same hypervolume."
     found = f"{len(arrived)} of {len(ours)} seeds reach PG-MORL's mean end, {target:.1f}"
-    if len(arrived) < len(ours):
+    if not arrived:
         return [Statement(stated, f"{found}.", "disagrees")]
     ratios = mean([theirs / rounds for rounds in arrived])
-    margin = Estimate(*(end - FEWER for end in (ratios.value, ratios.low, ratios.high)))
-    return [judged(stated, f"{found}, in {ratios} times fewer rounds.", margin)]
+    found = f"{found}, and these in {ratios} times fewer rounds than its {theirs:,.0f}."
+    if len(arrived) < len(ours):
+        return [Statement(stated, found, "disagrees")]
+    return [judged(stated, found, Estimate(*(end - FEWER for end in (ratios.value, ratios.low, ratios.high))))]
 
 
 def rounds_to(curve: Values, target: float) -> float:

@@ -21,7 +21,12 @@ class Here:
 
     def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
         """In their order."""
+        before: tuple[str, int] | None = None
         for job in jobs:
+            programs = (job[0].algorithm, job[0].size)
+            if programs != before:
+                jax.clear_caches()  # type: ignore[no-untyped-call]
+                before = programs  # what was compiled for others is not needed again, and there may be hundreds
             yield Done(job, attempt(job, out))
 
 

@@ -61,8 +61,8 @@ def _lowest_latency(found: list[Result]) -> list[float]:
 def _above(found: dict[str, list[Result]], first: str, rivals: list[str], stated: str) -> Statement:
     rivals = [name for name in rivals if name in found and first in found]
     margins = {name: difference(_volumes(found[first]), _volumes(found[name])) for name in rivals}
-    said = ", ".join(f"{margin} above {label(name)}" for name, margin in margins.items())
-    return judged(stated, f"{label(first)}'s hypervolume is {said}." if said else "", *margins.values())
+    said = ", ".join(f"{label(name)}'s by {margin}" for name, margin in margins.items())
+    return judged(stated, f"{label(first)}'s hypervolume exceeds {said}." if said else "", *margins.values())
 
 
 def _of_the_paper(found: dict[str, list[Result]]) -> list[Statement]:
@@ -75,7 +75,7 @@ def _of_the_paper(found: dict[str, list[Result]]) -> list[Statement]:
         _above(found, PROPOSED, [GUIDED], "C-MOPPO covers the front best, PG-MORL comes second."),
         judged(
             "PG-MORL's gap is largest where latency matters.",
-            f"C-MOPPO's lowest latency is lower by {sooner[0] if sooner else ''} s.",
+            f"C-MOPPO's lowest latency is below PG-MORL's by {sooner[0] if sooner else ''} s.",
             *sooner,
         ),
         _above(found, PROPOSED, [EVOLVED, SCALARISED], "MOEA/D and S-PPO are clearly inferior to C-MOPPO."),

@@ -72,8 +72,8 @@ def _leads(tops: dict[str, list[Values]], algorithm: str, rivals: list[str], goa
         return judged(stated, "")
     ahead = {name: _ahead(tops, algorithm, name, goal) for name in rivals}
     own = mean(_best(tops[algorithm], goal))
-    said = ", ".join(f"{margin}{UNITS[goal]} better than {label(name)}" for name, margin in ahead.items())
-    return judged(stated, f"{own}{UNITS[goal]}: {said}.", *ahead.values())
+    said = ", ".join(f"{label(name)}'s by {margin}{UNITS[goal]}" for name, margin in ahead.items())
+    return judged(stated, f"Its best is {own}{UNITS[goal]}, better than {said}.", *ahead.values())
 
 
 def _of_the_paper(tops: dict[str, list[Values]]) -> list[Statement]:

@@ -8,7 +8,7 @@ from typing import Any
 from tandem.experiments.algorithms import PAPERS, label
 from tandem.experiments.estimates import Estimate
 from tandem.experiments.section import Statement, judged
-from tandem.experiments.swept import Swept
+from tandem.experiments.swept import SPARSITY, Swept
 
 
 def others(swept: Swept, algorithm: str, everyone: bool = False) -> list[str]:
@@ -21,12 +21,19 @@ def by_value(estimates: Mapping[str, Estimate]) -> str:
     return ", ".join(f"{label(name)} {estimate}" for name, estimate in estimates.items())
 
 
-def behind(swept: Swept, measure: str, first: str, second: str, values: Sequence[Any] | None = None) -> str:
-    """By how much the second is behind the first, at each value."""
+def exceeds(swept: Swept, measure: str, first: str, second: str, values: Sequence[Any] | None = None) -> str:
+    """By how much a measure of the better one, as is claimed, is on the good side of that of the other."""
     chosen = swept.values if values is None else values
     margins = swept.ahead(measure, first, second, values)
-    said = ", ".join(f"{margin.value:+.3g} at {value:g}" for margin, value in zip(margins, chosen, strict=False))
-    return f"{label(second)} is behind {label(first)} in {measure} by {said}" if said else "not compared"
+    if not margins:
+        return "not compared"
+    larger, smaller = (second, first) if measure == SPARSITY else (first, second)
+    said = f"{label(larger)}'s {measure} exceeds {label(smaller)}'s by"
+    if len(margins) == 1:
+        return f"{said} {margins[0]} at {chosen[0]:g}"
+    ordered = sorted(zip(margins, chosen, strict=True), key=lambda pair: pair[0].value)
+    (least, at_least), (most, at_most) = ordered[0], ordered[-1]
+    return f"{said} {least} (at {at_least:g}) to {most} (at {at_most:g})"
 
 
 def lead(swept: Swept, measure: str, algorithm: str, stated: str, everyone: bool = False) -> Statement:
