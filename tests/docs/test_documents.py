@@ -1,5 +1,6 @@
 """The code shown in the documents runs as shown."""
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 import yaml
 
+from made_up import Pretending
+from tandem.experiments.algorithms import label
+from tandem.experiments.estimates import mean
 from tandem.feel import build_system
 from tandem.learn import ALGORITHMS, Algorithm, begin, train
 from tandem.scenario import load_scenario
@@ -31,7 +35,7 @@ def registered() -> Iterator[dict[str, type[Algorithm]]]:
     ALGORITHMS.update(before)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/environments.md", "docs/extending.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/environments.md", "docs/extending.md", "docs/reproducing.md"])
 def test_the_shown_code_runs(
     document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registered: dict[str, type[Algorithm]]
 ) -> None:
@@ -39,6 +43,7 @@ def test_the_shown_code_runs(
     # What takes a minute with the preset shown takes seconds with a hundredth of its rounds.
     short = {"rounds": 2000, "episodes": 2, "epochs": 1, "minibatches": 1, "divisions": 2, "validation_episodes": 1}
     monkeypatch.setitem(ALGORITHMS["tandem"].presets, "quick", short)
+    monkeypatch.setattr("tandem.experiments.reproduction.Here", Pretending)
     names: dict[str, object] = {"__name__": "shown"}
     exec(compile(python_blocks(document), document, "exec"), names)
     if "result" in names:
@@ -100,3 +105,27 @@ def test_every_field_of_the_preset_is_explained() -> None:
         return [path]
 
     assert set(fields(written, "")) <= {"name", "description"}
+
+
+def rows_of(name: str, **chosen: str) -> list[dict[str, str]]:
+    with (ROOT / "docs" / "results" / f"{name}.csv").open(encoding="utf-8") as handle:
+        return [row for row in csv.DictReader(handle) if all(row[key] == value for key, value in chosen.items())]
+
+
+def test_the_comparison_in_the_readme_is_that_of_the_results() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for algorithm in {row["algorithm"] for row in rows_of("devices")}:
+        ten, thirty = (rows_of("devices", algorithm=algorithm, size=size) for size in ("10", "30"))
+        assert len(ten) == len(thirty) == 10
+        volumes = [str(mean([float(row["hypervolume"]) for row in rows])) for rows in (ten, thirty)]
+        sparsity = str(mean([float(row["sparsity"]) for row in ten]))
+        policies = len(rows_of("pareto-fronts", algorithm=algorithm)) / 10
+        ours = " (ours)" if algorithm == "tandem" else ""
+        assert f"| {label(algorithm)}{ours} | " + " | ".join([*volumes, sparsity, f"{policies:.0f}"]) + " |" in text
+
+
+def test_every_training_of_the_results_kept_its_budget() -> None:
+    for name in ("devices", "arrivals"):
+        for row in rows_of(name):
+            assert 970_000 < int(row["rounds"]) <= 1_000_000
+            assert float(row["violation_rate"]) <= 0.001

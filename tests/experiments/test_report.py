@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up import Pretending, Silent, made_up
 
+from made_up import Pretending, Silent, made_up
 from tandem.errors import InputError
 from tandem.experiments.algorithms import COMPARED, PROPOSED
 from tandem.experiments.cells import Cell
@@ -15,7 +15,7 @@ from tandem.experiments.convergence import rounds_to
 from tandem.experiments.estimates import Estimate, difference, gain, mean, mean_gain
 from tandem.experiments.registry import EXPERIMENTS
 from tandem.experiments.report import Report
-from tandem.experiments.reproduce import plan, reproduce
+from tandem.experiments.reproduction import plan, reproduce
 from tandem.experiments.scales import SMOKE
 from tandem.experiments.section import judged, near
 from tandem.experiments.top3 import best_of, repeated

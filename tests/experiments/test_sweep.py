@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import Pretending, Silent, made_up
 
+from made_up import Pretending, Silent, made_up
 from tandem.errors import InputError
 from tandem.experiments.cells import RESULT, Cell, Result, by_kind, folder_of, read_result, write_result
 from tandem.experiments.scales import CPU, PAPER, SMOKE, scale_named

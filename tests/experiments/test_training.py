@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import Silent
 
+from made_up import Silent
 from tandem.experiments.cells import RESULT, Cell, Result
 from tandem.experiments.cluster import Cluster
 from tandem.experiments.engines import Here, Processes

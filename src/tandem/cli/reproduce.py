@@ -78,8 +78,8 @@ def reproduce(
 
         use_cores()
     from tandem.experiments.engines import seeds_together
-    from tandem.experiments.reproduce import plan
-    from tandem.experiments.reproduce import reproduce as carry_out
+    from tandem.experiments.reproduction import plan
+    from tandem.experiments.reproduction import reproduce as carry_out
 
     what = plan(names or [], chosen, algorithms or [])
     folder = out or Path("reproduced") / scale

@@ -1,1 +1,7 @@
-"""What the project finds out about itself: calibration of the shipped scenario."""
+"""What the project finds out about itself: the paper's figures and tables, and how its scenario was calibrated."""
+
+from tandem.experiments.engines import Here, Processes
+from tandem.experiments.reproduction import Plan, plan, reproduce
+from tandem.experiments.scales import Scale, scale_named
+
+__all__ = ["Here", "Plan", "Processes", "Scale", "plan", "reproduce", "scale_named"]

@@ -38,6 +38,16 @@ class Watcher(Protocol):
         """A job has come to an end."""
 
 
+class Unwatched:
+    """For a sweep that nobody looks at."""
+
+    def beginning(self, finished: int, cells: int) -> None:
+        """Nothing to show."""
+
+    def ended(self, done: Done) -> None:
+        """Nothing to show."""
+
+
 def sweep(cells: Sequence[Cell], out: Path, engine: Engine, together: int, watcher: Watcher) -> dict[Cell, Result]:
     """Do what is not done, up to so many seeds together in a program, and return the results of all.
 

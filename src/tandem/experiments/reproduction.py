@@ -9,11 +9,12 @@ from pathlib import Path
 from tandem.errors import InputError
 from tandem.experiments.algorithms import COMPARED, label
 from tandem.experiments.cells import Cell, Result
+from tandem.experiments.engines import Here
 from tandem.experiments.registry import ALL, EXPERIMENTS
 from tandem.experiments.report import Report, write_report
 from tandem.experiments.scales import Scale
 from tandem.experiments.section import Algorithms, Experiment, Section
-from tandem.experiments.sweep import Engine, Watcher, sweep
+from tandem.experiments.sweep import Engine, Unwatched, Watcher, sweep
 from tandem.learn.presets import algorithm_named
 from tandem.runs.files import results_folder
 from tandem.scenario.wording import did_you_mean
@@ -46,11 +47,13 @@ def plan(names: Sequence[str], scale: Scale, algorithms: Sequence[str] = ()) -> 
     return Plan(tuple(EXPERIMENTS[name] for name in chosen), scale, tuple(dict.fromkeys(algorithms)) or COMPARED)
 
 
-def reproduce(what: Plan, out: Path, engine: Engine, together: int, watcher: Watcher) -> Report:
-    """Do it, and write it below ``out``. What is finished there already is not done again."""
-    folder = results_folder(out, MARKER)
+def reproduce(
+    what: Plan, out: str | Path, engine: Engine | None = None, together: int = 1, watcher: Watcher | None = None
+) -> Report:
+    """Do it, in this process if no engine is given, and write it below ``out``; what is finished there is kept."""
+    folder = results_folder(Path(out), MARKER)
     (folder / MARKER).mkdir(exist_ok=True)
-    results = sweep(what.cells(), folder, engine, together, watcher)
+    results = sweep(what.cells(), folder, engine or Here(), together, watcher or Unwatched())
     report = report_of(what, folder, results)
     write_report(report, folder)
     return report
