@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,19 @@ import numpy as np
 import pytest
 
 from made_up import Silent
-from tandem.experiments.cells import RESULT, Cell, Result
+from tandem.experiments import plan, reproduce
+from tandem.experiments.best_known import MEASURED_ON
+from tandem.experiments.cells import RESULT, RUN, Cell, Result, folder_of
 from tandem.experiments.cluster import Cluster
 from tandem.experiments.engines import Here, Processes
 from tandem.experiments.scales import SMOKE
 from tandem.experiments.sweep import Done, sweep
+from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.learn.training import reference_point
-from tandem.pareto import hypervolume
+from tandem.pareto import front, hypervolume
 from tandem.runs.curve import CURVE, Curve, Mark, read_curve
 from tandem.runs.run import open_run
+from tandem.runs.simulation import simulate
 from tandem.runs.training import resume, train
 
 QUICK = {"rounds": 3000, "epochs": 1, "minibatches": 1}
@@ -99,10 +104,10 @@ def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
                 from tandem.runs.measuring import measure
 
                 delivery = engine.conclude(algorithm, now, seed)
-                front = measure(algorithm, *engine.found(algorithm, now.state), delivery).front
+                found = measure(algorithm, *engine.found(algorithm, now.state), delivery).front
                 rounds = engine.rounds_done(algorithm, now) + delivery.rounds
-                volume = hypervolume(front.points, reference_point(algorithm))
-                self.expected = Mark(rounds, volume, front.sparsity, len(front.policies))
+                volume = hypervolume(found.points, reference_point(algorithm))
+                self.expected = Mark(rounds, volume, found.sparsity, len(found.policies))
 
     curve = Stop(3)
     train(CELLS[0].scenario(), "s-ppo", "default", 0, tmp_path / "run", CELLS[0].changes, listeners=[curve])
@@ -124,6 +129,26 @@ def test_a_curve_goes_on_where_its_run_does(here: tuple[dict[Cell, Result], Path
     resume(folder, listeners=[Curve(2)])
     whole = here[1] / "cells" / cell.name / "run"
     assert (folder / CURVE).read_text() == (whole / CURVE).read_text()
+
+
+def test_the_reference_front_is_what_is_best_when_measured_again(tmp_path: Path) -> None:
+    options = {key: value for key, value in CELLS[0].changes.items() if key != "rounds"}
+    tiny = replace(SMOKE, rounds=300, size=2, own_options={"s-ppo": options})
+    report = reproduce(plan(["reference"], tiny, ["s-ppo", "r-ppo"]), tmp_path)
+    written = json.loads((tmp_path / "reference-front.json").read_text())
+    assert written["trainings"] == 2  # and none of random modes
+    assert written["rounds"] == 3000
+    points = np.array([[policy[name] for name in OBJECTIVES] for policy in written["policies"]]) * IN_USERS_UNITS
+    assert len(front(points)) == len(points)
+    assert written["hypervolume"] == pytest.approx(hypervolume(points, np.array([0.0, -5.0, -44.0])))
+    assert f"hypervolume {written['hypervolume']:.2f}" in report.sections[0].about
+    maker = written["policies"][0]
+    cell = tiny.cell("s-ppo", maker["seed"], rounds=3000)
+    run = open_run(folder_of(cell, tmp_path) / RUN)
+    again = [
+        simulate(run.system(), run.policy(n), MEASURED_ON).reward.mean(axis=0) for n in range(len(run.front.policies))
+    ]
+    assert min(np.abs(np.array(again) - points[0]).max(axis=1)) < 1e-4
 
 
 def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tandem.experiments.sweep import Done, Engine
 
 # As text: what they are is only known to modules that import JAX, and help should not wait for it.
-NAMES = "pareto-fronts, devices, arrivals, convergence, beta, latency-cdf, top3, or all of them"
+NAMES = "pareto-fronts, devices, arrivals, convergence, beta, latency-cdf, top3, all of these, or reference"
 SCALES = (
     "smoke (minutes: whether it runs), cpu (an hour or two on two cores) or paper (10 seeds of 10^6 rounds, on a GPU)"
 )

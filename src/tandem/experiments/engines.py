@@ -24,9 +24,9 @@ class Here:
         before: tuple[str, int] | None = None
         for job in jobs:
             programs = (job[0].algorithm, job[0].size)
-            if programs != before:
-                jax.clear_caches()  # type: ignore[no-untyped-call]
-                before = programs  # what was compiled for others is not needed again, and there may be hundreds
+            if before not in (None, programs):
+                jax.clear_caches()  # type: ignore[no-untyped-call]  # not needed again, and there may be hundreds
+            before = programs
             yield Done(job, attempt(job, out))
 
 

@@ -10,7 +10,7 @@ from tandem.errors import InputError
 from tandem.experiments.algorithms import COMPARED, label
 from tandem.experiments.cells import Cell, Result
 from tandem.experiments.engines import Here
-from tandem.experiments.registry import ALL, EXPERIMENTS
+from tandem.experiments.registry import ALL, EXPERIMENTS, THE_PAPERS
 from tandem.experiments.report import Report, write_report
 from tandem.experiments.scales import Scale
 from tandem.experiments.section import Algorithms, Experiment, Section
@@ -43,7 +43,8 @@ def plan(names: Sequence[str], scale: Scale, algorithms: Sequence[str] = ()) -> 
             raise InputError(f"{name}: there is no such experiment; {did_you_mean(name, [*EXPERIMENTS, ALL])}.")
     for name in algorithms:
         algorithm_named(name)
-    chosen = list(EXPERIMENTS) if not names or ALL in names else list(dict.fromkeys(names))
+    papers = [one.name for one in THE_PAPERS] if not names or ALL in names else []
+    chosen = dict.fromkeys([*papers, *(name for name in names if name != ALL)])
     return Plan(tuple(EXPERIMENTS[name] for name in chosen), scale, tuple(dict.fromkeys(algorithms)) or COMPARED)
 
 

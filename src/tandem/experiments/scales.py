@@ -38,7 +38,7 @@ class Scale:
         usual = {"rounds": self.rounds, **self.options, **self.own_options.get(algorithm, {})}
         defaults = choose_options(algorithm, self.preset, usual)
         unusual = {name: value for name, value in more.items() if getattr(defaults, name) != value}
-        changes = {**usual, **unusual}
+        changes = {**usual, **unusual}  # what is said to be as usual is usual
         size, rate = size or self.size, rate or self.rate
         swept = bool(unusual) or (size, rate) != (self.size, self.rate)
         return Cell(
