@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -42,7 +44,8 @@ class Processes:
         while waiting:
             # A pool breaks when one of its processes is killed; those whose turn had not come get a new one.
             lost: list[Job] = []
-            pool = ProcessPoolExecutor(self.workers, mp_context=multiprocessing.get_context("spawn"))
+            spawn = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(self.workers, mp_context=spawn, initializer=_end_with_parent)
             try:
                 futures: dict[Future[str | None], Job] = {pool.submit(attempt, job, out): job for job in waiting}
                 for future in as_completed(futures):
@@ -56,6 +59,18 @@ class Processes:
                 yield from (Done(job, "its process was killed; is there enough memory?") for job in lost)
                 return
             waiting = lost
+
+
+def _end_with_parent() -> None:
+    """Let a worker not outlive a parent that is killed: nobody would come for what it does."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def attempt(job: Job, out: Path) -> str | None:

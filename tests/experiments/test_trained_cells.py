@@ -1,11 +1,6 @@
 """Real trainings in a sweep: alone and together, stopped and gone on with, here and on a Ray cluster of two."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +12,9 @@ import pytest
 from made_up import Silent
 from tandem.experiments import plan, reproduce
 from tandem.experiments.best_known import MEASURED_ON
-from tandem.experiments.cells import RESULT, RUN, Cell, Result, folder_of
+from tandem.experiments.cells import RUN, Cell, Result, folder_of
 from tandem.experiments.cluster import Cluster
-from tandem.experiments.engines import Here, Processes
+from tandem.experiments.engines import Here
 from tandem.experiments.scales import SMOKE
 from tandem.experiments.sweep import Done, sweep
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
@@ -88,11 +83,6 @@ def test_what_was_begun_together_and_killed_is_begun_again(tmp_path: Path) -> No
     assert len(sweep(CELLS[:2], tmp_path, Here(), 2, Silent())) == 2
 
 
-def test_several_processes_find_the_same(here: tuple[dict[Cell, Result], Path], tmp_path: Path) -> None:
-    results = sweep(CELLS[:2], tmp_path, Processes(2), 1, Silent())
-    assert [document(results[cell]) for cell in CELLS[:2]] == [document(here[0][cell]) for cell in CELLS[:2]]
-
-
 def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
     """Stopped at a mark, a run that is concluded there delivers the front of the mark."""
 
@@ -151,26 +141,6 @@ def test_the_reference_front_is_what_is_best_when_measured_again(tmp_path: Path)
     assert min(np.abs(np.array(again) - points[0]).max(axis=1)) < 1e-4
 
 
-def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out", "--json"]
-    command += ["--algorithm", "s-ppo"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 240
-    while not (finished := sorted(tmp_path.glob(f"out/cells/*/{RESULT}"))):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert "2 cells, 1 of them finished already" in done.stderr
-    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished} == before
-    assert json.loads(done.stdout)["verdicts"].keys() == {"agrees", "disagrees", "open"}
-    assert (tmp_path / "out" / "report.html").exists()
-
-
 @pytest.fixture
 def two_nodes() -> Iterator[Any]:
     """A Ray cluster on loopback, at an address Ray does not replace: an idle head, and two nodes of one job each."""
@@ -202,23 +172,3 @@ def test_a_cluster_that_loses_a_node_finds_the_same(
     results = sweep(CELLS, tmp_path, Cluster(cluster.address), 1, watcher)
     assert [done.failure for done in watcher.done] == [None] * len(CELLS)
     assert [document(results[cell]) for cell in CELLS] == [document(here[0][cell]) for cell in CELLS]
-
-
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out"]
-    process = subprocess.Popen(
-        [*command, "--algorithm", "s-ppo"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stderr is not None
-    while "cells, 0 of them" not in process.stderr.readline():
-        assert process.poll() is None
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 130, err
-    assert "0 of 2 cells are finished; the same command goes on from there" in err

@@ -1,0 +1,66 @@
+"""``tandem reproduce`` as a real process: killed with its workers, interrupted, and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tandem.experiments.cells import RESULT
+
+
+def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out", "--json"]
+    command += ["--algorithm", "s-ppo"]
+    process = subprocess.Popen(
+        [*command, "--workers", "2", "--together", "1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 240
+    while not (finished := sorted(tmp_path.glob(f"out/cells/*/{RESULT}"))):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    while True:  # its workers end with it
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    finished = sorted(tmp_path.glob(f"out/cells/*/{RESULT}"))
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert f"2 cells, {len(finished)} of them finished already" in done.stderr
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished} == before
+    assert json.loads(done.stdout)["verdicts"].keys() == {"agrees", "disagrees", "open"}
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out"]
+    process = subprocess.Popen(
+        [*command, "--algorithm", "s-ppo"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    while "cells, 0 of them" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "0 of 2 cells are finished; the same command goes on from there" in err
