@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, working
+from tandem.cli.tasks import DataOption, TaskOption, preparing, task_overrides
 from tandem.errors import InputError
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 from tandem.scenario.wording import did_you_mean
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tandem.runs.simulation import Simulation
 
 RESULT = "simulation.json"
-DETAILS = ("trace.csv", "trace.parquet", "figure.png")
+DETAILS = ("trace.csv", "trace.parquet", "figure.png", "accuracy.png")
 MOST_ROWS = 2_000_000  # a longer trace is not written
 
 POLICIES = "random, serve-until-full, round-robin, threshold or drift-plus-penalty"
@@ -38,6 +39,8 @@ def simulate(
     first_seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of them.")] = 0,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in an episode, if not the scenario's.")] = None,
     shield: Annotated[bool | None, typer.Option("--shield/--no-shield", help="Override the scenario's shield.")] = None,
+    task: TaskOption = None,
+    data: DataOption = None,
     overrides: SetOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: simulations/SCENARIO-POLICY.", show_default=False)
@@ -48,11 +51,14 @@ def simulate(
     """Play a hand-written policy on a scenario and report what it achieves.
 
     Prints the objectives, violations by constraint and dropped requests, and writes simulation.json, scenario.yaml, a
-    trace with a row for each seed, round and device, and a figure of the first seed's rounds.
+    trace with a row for each seed, round and device, and a figure of the first seed's rounds. With a task, real models
+    are trained and asked: accuracy is the share of right answers, the mapping's estimate stands beside it in the trace,
+    and how well that follows is reported and drawn.
     """
     changes = list(overrides or [])
     changes += [] if rounds is None else [f"rounds={rounds}"]
     changes += [] if shield is None else [f"shield.enabled={str(shield).lower()}"]
+    changes += task_overrides(task, data)
     loaded = load_scenario(scenario, changes)
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
@@ -64,13 +70,15 @@ def simulate(
     rule = _rule(policy, settings or [])
     if trace != "none":
         check_format(trace)
-    system = build_system(loaded)
+    with preparing(loaded):
+        system = build_system(loaded)
     folder = results_folder(out or Path("simulations") / f"{loaded.name}-{policy}", RESULT)
     chosen = range(first_seed, first_seed + seeds)
     with working(
         f"Simulating {policy} on {loaded.name}: {loaded.fleet.size} devices, {loaded.rounds} rounds, {seeds} seeds"
     ):
         result = play(system, rule, chosen)
+        agreement = _agreement(system, rule, chosen, loaded)
     rows = loaded.fleet.size * loaded.rounds * seeds
     detailed = rows <= MOST_ROWS
     document: dict[str, Any] = {
@@ -81,6 +89,7 @@ def simulate(
         "rounds": loaded.rounds,
         "shield": loaded.shield.enabled,
         **result.summary(),
+        **agreement,
         "folder": str(folder),
     }
     for name in DETAILS:  # of an earlier run: they would not belong to this result
@@ -135,6 +144,22 @@ def _write_details(
     states, outcome = next(histories(system, rule, seeds[:1]))
     title = f"{policy} on {loaded.name}, seed {seeds[0]}"
     write_figure(folder / "figure.png", title, names, system, states, outcome)
+    if outcome.estimated_accuracy is not None:
+        from tandem.federated.figures import write_fidelity_figure
+
+        write_fidelity_figure(folder / "accuracy.png", title, states, outcome)
+
+
+def _agreement(system: Any, rule: Rule, seeds: range, loaded: Scenario) -> dict[str, Any]:
+    """With a task: how well the mapping's estimate follows what is measured."""
+    if loaded.accuracy.task is None:
+        return {}
+    from tandem.federated import Fidelity
+    from tandem.runs.simulation import histories
+    from tandem.scenario import device_table
+
+    found = Fidelity.of(outcome for _, outcome in histories(system, rule, seeds))
+    return {"task": loaded.accuracy.task.kind, "estimated_accuracy": found.summary(device_table(loaded).names)}
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -166,5 +191,15 @@ def _print(result: Simulation, summary: str, document: dict[str, Any]) -> None:
     table.add_row("samples discarded", f"{document['discarded_samples']:.4g}", "")
     table.add_row("trainers a round", f"{document['trainers_per_round']:.2f}", "")
     table.add_row("round length (s)", f"{document['round_s']:.2f}", "")
+    if "estimated_accuracy" in document:
+        found = document["estimated_accuracy"]
+        table.add_row(
+            "accuracy of answers", f"{found['measured']:.4g}", f"measured on {document['task']}, those serving"
+        )
+        follows = ", ".join(
+            f"{'no' if part['correlation'] is None else format(part['correlation'], '.2f')} correlation by {what}"
+            for part, what in ((found, "device and round"), (found["fleet_rounds"], "round"))
+        )
+        table.add_row("estimated", f"{found['estimated']:.4g}", f"RMSE {found['rmse']:.3f}; {follows}")
     console.print(table)
     console.print(f"Written to {document['folder']}/", highlight=False)
