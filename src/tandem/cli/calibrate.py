@@ -49,9 +49,8 @@ def calibrate(
     preset were chosen is something else, see docs/system-model.md.)
     """
     changes = list(overrides or [])
-    given = load_scenario(scenario, changes)
-    if task is not None or given.accuracy.task is None:
-        changes += task_overrides(task or "digits", data)
+    if task is not None or load_scenario(scenario).accuracy.task is None:
+        changes = task_overrides(task or "digits", data) + changes
     elif data is not None:
         raise InputError(f"--data {data}: belongs to a --task; name it, or set accuracy.task.path.")
     loaded = load_scenario(scenario, changes)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from tandem.errors import InputError
 from tandem.scenario import Scenario
 from tandem.scenario.tasks import Task
 from tandem.scenario.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from tandem.feel import FleetState, RoundOutcome
 
 EVERY_S = 5.0  # a line of progress, where there is no terminal to draw a bar on
 
@@ -49,6 +52,36 @@ def preparing(scenario: Scenario) -> AbstractContextManager[None]:
     """While the system is built: with a task its data are read, and at first its model is pre-trained."""
     task = scenario.accuracy.task
     return nullcontext() if task is None else working(f"Preparing the task {task.kind}")
+
+
+def agreement(scenario: Scenario, played: Sequence[tuple[FleetState, RoundOutcome]]) -> dict[str, Any]:
+    """How well the mapping's estimate follows what was measured in these episodes, for a result's document."""
+    from tandem.federated import Fidelity
+    from tandem.scenario import device_table
+
+    assert scenario.accuracy.task is not None
+    found = Fidelity.of(outcome for _, outcome in played)
+    return {"task": scenario.accuracy.task.kind, "estimated_accuracy": found.summary(device_table(scenario).names)}
+
+
+def agreement_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The same as rows of a table, if there is a task."""
+    found = document.get("estimated_accuracy")
+    if found is None or found["rounds"] == 0:
+        return []
+
+    def correlation(part: Mapping[str, Any]) -> str:
+        return "none" if part["correlation"] is None else f"{part['correlation']:.2f}"
+
+    return [
+        ("accuracy of answers", f"{found['measured']:.4g}", f"measured on {document['task']}"),
+        ("estimated", f"{found['estimated']:.4g}", f"by the mapping; RMSE {found['rmse']:.3f}"),
+        (
+            "correlation",
+            correlation(found),
+            f"by device and round; of round means {correlation(found['fleet_rounds'])}",
+        ),
+    ]
 
 
 @contextmanager

@@ -79,9 +79,10 @@ def pretrained(task: Task, data: TaskData, seed: int = 0) -> Pretrained:
     if path.exists():
         return read_pretrained(task, path)
     if not task.recipe.quick:
+        data_option = f" --data {task.written.path}" if hasattr(task.written, "path") else ""
         raise InputError(
             f"the task {task.written.kind}: has no pre-trained model yet; make one with "
-            f"'tandem pretrain {task.written.kind}', or name one as accuracy.task.pretrained_path."
+            f"'tandem pretrain {task.written.kind}{data_option}', or name one as accuracy.task.pretrained_path."
         )
     return pretrain(task, data, path, task.recipe, seed)
 
