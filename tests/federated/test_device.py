@@ -171,3 +171,13 @@ def test_nothing_is_lost_and_nothing_made_up(
         assert tally["trained"] == trained_on
         assert int(device.buffer_count) <= limit
         assert 0 <= tally["right"] <= tally["served"]
+
+
+def test_nothing_compiles_twice(numbered_pool: Pool) -> None:
+    program = jax.jit(one.serve)
+    device = fresh()
+    for admitted in (0.0, 3.5, 40.0):
+        device = program(
+            receive(device, numbered_pool, admitted), jnp.asarray(True), jnp.asarray(1.0), jnp.asarray(60.0)
+        )
+    assert program._cache_size() == 1

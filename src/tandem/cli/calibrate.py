@@ -34,7 +34,10 @@ def calibrate(
         ),
     ] = "best",
     worlds: Annotated[int, typer.Option(min=1, max=1000, help="Independent courses of drift to average over.")] = 8,
-    rounds: Annotated[int, typer.Option(min=9, max=10_000, help="Training rounds in each of them.")] = 60,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=9, max=10_000, help="Rounds in each of them; default: the scenario's.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Of all randomness.")] = 0,
     overrides: SetOption = None,
     out: Annotated[
@@ -72,11 +75,12 @@ def calibrate(
     truth = system.truth
     assert isinstance(truth, FederatedTruth)
     round_s = max(loaded.limits.round_floor_s, loaded.limits.idle_round_s)
-    plan = plan_for(truth, system.size, round_s, max(VOLUMES), rounds)
-    with counting(f"Measuring accuracy on {kind}, {worlds} worlds of {rounds} rounds a cell") as progress:
+    length = max(9, loaded.rounds) if rounds is None else rounds
+    plan = plan_for(truth, system.size, round_s, max(VOLUMES), length)
+    with counting(f"Measuring accuracy on {kind}, {worlds} worlds of {length} rounds a cell") as progress:
         measured = measure(truth, plan, worlds, seed, told=lambda done, of: progress(done, of, "cells"))
     fits = fit_all(measured)
-    how = {"seed": seed, "worlds": worlds, "rounds": rounds, "round_s": round_s, "trainers": plan.trainers}
+    how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
     found = Calibration(loaded, measured, fits, chosen_fit(fits, mapping), how)
     with working("Writing the scenario and the figure"):
         write_calibration(folder, found)
