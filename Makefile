@@ -56,4 +56,4 @@ calibrate: .venv/ready
 	touch $@ .venv/ready
 
 clean:
-	rm -rf .venv .venv-extras .cache simulations runs/demo
+	rm -rf .venv .venv-extras .cache simulations calibrations runs/demo

@@ -35,11 +35,15 @@ def registered() -> Iterator[dict[str, type[Algorithm]]]:
     ALGORITHMS.update(before)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/environments.md", "docs/extending.md", "docs/reproducing.md"])
+SHOWN = ["README.md", *(f"docs/{name}.md" for name in ("environments", "extending", "federated", "reproducing"))]
+
+
+@pytest.mark.parametrize("document", SHOWN)
 def test_the_shown_code_runs(
     document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registered: dict[str, type[Algorithm]]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # pre-trained models
     # What takes a minute with the preset shown takes seconds with a hundredth of its rounds.
     short = {"rounds": 2000, "episodes": 2, "epochs": 1, "minibatches": 1, "divisions": 2, "validation_episodes": 1}
     monkeypatch.setitem(ALGORITHMS["tandem"].presets, "quick", short)
@@ -77,6 +81,15 @@ def test_the_calibration_reads_as_it_came_out() -> None:
     assert "| lowest to highest | " + " | ".join(f"{low:.3g} to {high:.3g}" for low, high in spans) + " |" in text
     assert f"{found['tried']:,} combinations" in text
     assert f"{found['met_criteria_2_and_3']} met criteria 2 and 3" in text
+
+
+def test_the_fits_read_as_they_came_out() -> None:
+    text = (ROOT / "docs/federated.md").read_text(encoding="utf-8")
+    for fit in json.loads((ROOT / "docs/data/accuracy.json").read_text(encoding="utf-8"))["fits"]:
+        constants = " | ".join(f"{value:.3g}" for value in (*fit["kappa"], fit["model_decay_per_s"]))
+        server, device = fit["server_accuracy"], fit["device_accuracy"]
+        goodness = f"{server['r2']:.3f} | {device['r2']:.3f} | {device['rmse']:.4f}"
+        assert f"| {fit['kind']} | {constants} | {goodness} |" in text
 
 
 def preset_rows() -> list[tuple[str, str]]:

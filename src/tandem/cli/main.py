@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from tandem import __version__
-from tandem.cli import evaluate, front, pick, reproduce, runs, scenario, simulate, train
+from tandem.cli import calibrate, evaluate, front, pick, pretrain, reproduce, runs, scenario, simulate, train
 from tandem.errors import InputError
 
 app = typer.Typer(
@@ -28,6 +28,8 @@ app.command("front")(front.front)
 app.command("pick")(pick.pick)
 app.command("evaluate")(evaluate.evaluate)
 app.command("reproduce")(reproduce.reproduce)
+app.command("calibrate")(calibrate.calibrate)
+app.command("pretrain")(pretrain.pretrain)
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
+from tandem.cli.tasks import preparing
 from tandem.scenario import device_profiles, device_table, dump_scenario, load_scenario, preset_names
 
 app = typer.Typer(help="List, show and check scenarios.", no_args_is_help=True)
@@ -76,7 +77,8 @@ def check(scenario: ScenarioArgument, overrides: SetOption = None, as_json: Json
     loaded = load_scenario(scenario, overrides or [])
     from tandem.feel.system import build_system
 
-    envelope = build_system(loaded).envelope
+    with preparing(loaded):
+        envelope = build_system(loaded).envelope
     trainers = envelope.most_trainers.tolist()
     samples = envelope.trainable_data.tolist()
     found = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,16 +13,20 @@ from rich.console import Console
 from rich.table import Table
 
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, working
+from tandem.cli.tasks import DataOption, TaskOption, agreement, agreement_rows, preparing, task_overrides
 from tandem.errors import InputError
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 from tandem.scenario.wording import did_you_mean
 
 if TYPE_CHECKING:
+    from tandem.feel import FleetState, RoundOutcome
     from tandem.policy import Rule
     from tandem.runs.simulation import Simulation
 
+    History = tuple[FleetState, RoundOutcome]
+
 RESULT = "simulation.json"
-DETAILS = ("trace.csv", "trace.parquet", "figure.png")
+DETAILS = ("trace.csv", "trace.parquet", "figure.png", "accuracy.png")
 MOST_ROWS = 2_000_000  # a longer trace is not written
 
 POLICIES = "random, serve-until-full, round-robin, threshold or drift-plus-penalty"
@@ -38,6 +43,8 @@ def simulate(
     first_seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of them.")] = 0,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in an episode, if not the scenario's.")] = None,
     shield: Annotated[bool | None, typer.Option("--shield/--no-shield", help="Override the scenario's shield.")] = None,
+    task: TaskOption = None,
+    data: DataOption = None,
     overrides: SetOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: simulations/SCENARIO-POLICY.", show_default=False)
@@ -48,9 +55,11 @@ def simulate(
     """Play a hand-written policy on a scenario and report what it achieves.
 
     Prints the objectives, violations by constraint and dropped requests, and writes simulation.json, scenario.yaml, a
-    trace with a row for each seed, round and device, and a figure of the first seed's rounds.
+    trace with a row for each seed, round and device, and a figure of the first seed's rounds. With a task, real models
+    are trained and asked: accuracy is the share of right answers, the mapping's estimate stands beside it in the trace,
+    and how well that follows is reported and drawn.
     """
-    changes = list(overrides or [])
+    changes = task_overrides(task, data) + list(overrides or [])
     changes += [] if rounds is None else [f"rounds={rounds}"]
     changes += [] if shield is None else [f"shield.enabled={str(shield).lower()}"]
     loaded = load_scenario(scenario, changes)
@@ -58,19 +67,23 @@ def simulate(
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
     from tandem.feel.system import build_system
     from tandem.runs.files import results_folder
+    from tandem.runs.simulation import histories
     from tandem.runs.simulation import simulate as play
     from tandem.runs.trace import check_format
 
     rule = _rule(policy, settings or [])
     if trace != "none":
         check_format(trace)
-    system = build_system(loaded)
+    with preparing(loaded):
+        system = build_system(loaded)
     folder = results_folder(out or Path("simulations") / f"{loaded.name}-{policy}", RESULT)
     chosen = range(first_seed, first_seed + seeds)
     with working(
         f"Simulating {policy} on {loaded.name}: {loaded.fleet.size} devices, {loaded.rounds} rounds, {seeds} seeds"
     ):
         result = play(system, rule, chosen)
+        # Real models take their time: what they did is kept, for all that is told of it.
+        played = list(histories(system, rule, chosen)) if loaded.accuracy.task else None
     rows = loaded.fleet.size * loaded.rounds * seeds
     detailed = rows <= MOST_ROWS
     document: dict[str, Any] = {
@@ -81,6 +94,7 @@ def simulate(
         "rounds": loaded.rounds,
         "shield": loaded.shield.enabled,
         **result.summary(),
+        **({} if played is None else agreement(loaded, played)),
         "folder": str(folder),
     }
     for name in DETAILS:  # of an earlier run: they would not belong to this result
@@ -89,7 +103,10 @@ def simulate(
     _write_text(folder / "scenario.yaml", dump_scenario(loaded))
     if detailed:
         with working("Writing the trace and the figure"):
-            _write_details(folder, loaded, system, rule, policy, chosen, trace)
+            first = played[0] if played else next(histories(system, rule, chosen[:1]))
+            _write_figures(folder, loaded, system, first, f"{policy} on {loaded.name}, seed {first_seed}")
+            if trace != "none":
+                _write_trace(folder / f"trace.{trace}", loaded, chosen, played or histories(system, rule, chosen))
     if as_json:
         print_json(document)
         return
@@ -119,22 +136,24 @@ def _rule(policy: str, settings: list[str]) -> Rule:
     return RULES[policy](**{**known, **changes})
 
 
-def _write_details(
-    folder: Path, loaded: Scenario, system: Any, rule: Rule, policy: str, seeds: range, trace: str
-) -> None:
-    from tandem.runs.figure import write_figure
-    from tandem.runs.simulation import histories
+def _write_trace(path: Path, loaded: Scenario, seeds: range, played: Iterable[History]) -> None:
     from tandem.runs.trace import trace_table, write_trace
     from tandem.scenario import device_table
 
     names = device_table(loaded).names
-    if trace != "none":
-        played = histories(system, rule, seeds)
-        tables = (trace_table(s, names, *history) for s, history in zip(seeds, played, strict=True))
-        write_trace(folder / f"trace.{trace}", tables)
-    states, outcome = next(histories(system, rule, seeds[:1]))
-    title = f"{policy} on {loaded.name}, seed {seeds[0]}"
-    write_figure(folder / "figure.png", title, names, system, states, outcome)
+    write_trace(path, (trace_table(seed, names, *history) for seed, history in zip(seeds, played, strict=True)))
+
+
+def _write_figures(folder: Path, loaded: Scenario, system: Any, played: History, title: str) -> None:
+    from tandem.runs.figure import write_figure
+    from tandem.scenario import device_table
+
+    states, outcome = played
+    write_figure(folder / "figure.png", title, device_table(loaded).names, system, states, outcome)
+    if outcome.estimated_accuracy is not None:
+        from tandem.federated.figures import write_fidelity_figure
+
+        write_fidelity_figure(folder / "accuracy.png", title, states, outcome)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -166,5 +185,7 @@ def _print(result: Simulation, summary: str, document: dict[str, Any]) -> None:
     table.add_row("samples discarded", f"{document['discarded_samples']:.4g}", "")
     table.add_row("trainers a round", f"{document['trainers_per_round']:.2f}", "")
     table.add_row("round length (s)", f"{document['round_s']:.2f}", "")
+    for row in agreement_rows(document):
+        table.add_row(*row)
     console.print(table)
     console.print(f"Written to {document['folder']}/", highlight=False)

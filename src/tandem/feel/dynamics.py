@@ -21,6 +21,7 @@ from tandem.feel.queues import converted_data, next_data, next_queue, next_waite
 from tandem.feel.shield import project
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
+from tandem.feel.truth import RoundFacts
 from tandem.feel.types import PerDevice, RandomKey
 
 
@@ -51,7 +52,7 @@ def advance(
     trained = train & ~exceeds(training_s, system.round_max_s)
 
     # What it yields: accuracy and latency to those served, energy from everybody.
-    accuracy = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
+    estimate = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
     waiting_s = waiting_time(state.waited_s, state.queue)
     latency_s = waiting_s + inference_s
     # A straggler computes and sends only until the round is cut.
@@ -72,6 +73,10 @@ def advance(
     data, admitted = next_data(train, state.data, converted, system.data_limit)
     lost = jnp.where(train & ~trained, state.data, 0.0)
     new_accuracy = server_accuracy(system.mapping, trained, state.data, state.data_age_s)
+    truth, accuracy = None, estimate
+    if system.truth is not None:
+        facts = RoundFacts(train, trained, arrived, dropped, state.clock_s, duration_s)
+        truth, accuracy = system.truth.play(state.truth, facts)
 
     violations = Violations(
         c1=round_too_long(train, training_s, inference_s, system.round_max_s),
@@ -98,6 +103,7 @@ def advance(
         last_action=executed,
         last_duration_s=duration_s,
         last_gain=gain,
+        truth=truth,
     )
     outcome = RoundOutcome(
         executed=executed,
@@ -122,6 +128,7 @@ def advance(
         violations=violations,
         objectives=objectives,
         reward=reward(objectives, violations.any(), system.penalty),
+        estimated_accuracy=None if system.truth is None else estimate,
     )
     return after, outcome
 

@@ -22,6 +22,8 @@ from tandem.feel.types import Flag, RandomKey
 
 __all__ = ["build_system", "finished", "reset", "serve_all", "step", "step_or_restart"]
 
+TRUTH = 103  # the stream of randomness of a ground truth, apart from those that splitting a key gives
+
 
 def reset(system: System, key: RandomKey) -> FleetState:
     """Round 0: every device has just served through an idle round with the pre-trained model, and has no data yet."""
@@ -44,6 +46,7 @@ def reset(system: System, key: RandomKey) -> FleetState:
         last_action=Action(train=jnp.zeros(zero.shape, bool), power=zero, frequency=zero),
         last_duration_s=idle_s,
         last_gain=system.channel.gain(clock_s, gain_key),
+        truth=None if system.truth is None else system.truth.start(queue, idle_s, jax.random.fold_in(key, TRUTH)),
     )
 
 

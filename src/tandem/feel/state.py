@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 from jaxtyping import Int
 
@@ -32,6 +34,7 @@ class FleetState(eqx.Module):
     last_action: Action  # a of the round before, as executed
     last_duration_s: Scalar  # L of the round before
     last_gain: PerDevice  # h / sigma^2 of the round before
+    truth: Any = None  # models and samples, where accuracy is measured
 
 
 class RoundOutcome(eqx.Module):
@@ -48,7 +51,7 @@ class RoundOutcome(eqx.Module):
     inference_s: PerDevice  # L_in (as if serving)
     waiting_s: PerDevice  # L_wa
     latency_s: PerDevice  # L_tot = L_wa + L_in
-    accuracy: PerDevice  # Acc_n
+    accuracy: PerDevice  # Acc_n, estimated by the mapping or measured on a task
     server_accuracy: Scalar  # Acc_ser of this round; meaningful where somebody trained
     energy_j: PerDevice  # training or inference, and switching
     arrived: PerDevice  # d
@@ -59,3 +62,4 @@ class RoundOutcome(eqx.Module):
     violations: Violations
     objectives: Objectives  # (r1, r2, r3) whatever was violated
     reward: Objectives  # the same, or the penalty
+    estimated_accuracy: PerDevice | None = None  # what the mapping says, where ``accuracy`` is measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from tandem.feel.channel import ChannelModel, build_channel
 from tandem.feel.envelope import Envelope, build_envelope
 from tandem.feel.reduce import rounded
 from tandem.feel.servable import check_servable
+from tandem.feel.truth import GroundTruth, build_truth
 from tandem.feel.types import Objectives, PerDevice, Scalar
 from tandem.scenario.schema import Scenario
 from tandem.scenario.table import device_table
@@ -65,6 +67,7 @@ class System(eqx.Module):
     rounds: int = eqx.field(static=True)  # T
     shielded: bool = eqx.field(static=True)
     observation: str = eqx.field(static=True)
+    truth: GroundTruth | None = None  # measures accuracy, where the mapping is not to be believed
 
 
 def build_system(scenario: Scenario) -> System:
@@ -81,7 +84,7 @@ def build_system(scenario: Scenario) -> System:
     def array(value: Any) -> Any:
         return jnp.asarray(value, float)
 
-    return System(
+    system = System(
         devices=Devices(
             training_cycles_per_sample=array(table.training_cycles_per_sample),
             inference_cycles_per_request=array(table.inference_cycles_per_request),
@@ -114,3 +117,4 @@ def build_system(scenario: Scenario) -> System:
         shielded=scenario.shield.enabled,
         observation=scenario.observation,
     )
+    return dataclasses.replace(system, truth=build_truth(scenario, system))

@@ -18,11 +18,13 @@ from tandem.policy.rollout import EpisodeMeans, mean_outcome
 # Devices times episodes in one call: about a second on two cores, and what keeps a GPU busy.
 AT_ONCE = {"cpu": 2**13}
 AT_ONCE_ELSEWHERE = 2**18
+MEASURED = 64  # how many devices with an estimated accuracy cost what one with a real model costs
 
 
 def played(system: System, policies: NeuralPolicy, keys: Array) -> Iterator[EpisodeMeans]:
     """An episode for every policy and key: means, [policies, keys, ...] in NumPy, of some policies at a time."""
-    room = max(1, AT_ONCE.get(jax.default_backend(), AT_ONCE_ELSEWHERE) // system.size)
+    cost = system.size * (1 if system.truth is None else MEASURED)
+    room = max(1, AT_ONCE.get(jax.default_backend(), AT_ONCE_ELSEWHERE) // cost)
     key_parts = list(_parts(len(keys), room))
     for chosen, count in _parts(size(policies), max(1, room // len(key_parts[0][0]))):
         some = member(policies, chosen)

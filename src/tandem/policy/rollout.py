@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -63,7 +65,8 @@ def _episode(system: System, policy: Policy, key: RandomKey) -> tuple[FleetState
 
     def one_round(state: FleetState, _: None) -> tuple[FleetState, tuple[FleetState, RoundOutcome]]:
         after, outcome = _play(system, policy, state, policy_key)
-        return after, (state, outcome)
+        # Without the ground truth's models: kept for every round they would fill the memory.
+        return after, (dataclasses.replace(state, truth=None), outcome)
 
     _, history = jax.lax.scan(one_round, reset(system, fleet_key), None, length=system.rounds)
     return history

@@ -45,6 +45,7 @@ def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: Ro
         "data_age_s": by_device(states.data_age_s),
         "model_age_s": by_device(states.model_age_s),
         "accuracy": by_device(outcome.accuracy),
+        **_estimated(outcome),
         "waiting_s": by_device(outcome.waiting_s),
         "inference_s": by_device(outcome.inference_s),
         "latency_s": by_device(outcome.latency_s),
@@ -58,6 +59,12 @@ def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: Ro
         "discarded": by_device(outcome.discarded),
         "violated": _broken(outcome.violations),
     }
+
+
+def _estimated(outcome: RoundOutcome) -> Table:
+    """The mapping's estimate, where accuracy is measured."""
+    estimate = outcome.estimated_accuracy
+    return {} if estimate is None else {"estimated_accuracy": np.asarray(estimate).reshape(-1)}
 
 
 def _broken(violations: Violations) -> NDArray[Any]:

@@ -62,3 +62,8 @@ class Plug(Part):
         if not isinstance(kind, str) or kind not in cls.choices:
             raise ValueError(f"has the kind {shown(kind)}, which is not known; {did_you_mean(kind, cls.choices)}")
         return cls.choices[kind].model_validate(fields)
+
+    @classmethod
+    def choose_or_none(cls, value: Any) -> Any:
+        """The same, where there may be none."""
+        return None if value is None else cls.choose(value)

@@ -27,6 +27,7 @@ from tandem.scenario.quantities import (
     Spread,
     Whole,
 )
+from tandem.scenario.tasks import Task
 from tandem.scenario.wording import problem
 
 
@@ -80,6 +81,8 @@ class Accuracy(Part):
     mapping: Annotated[SerializeAsAny[AccuracyMapping], BeforeValidator(AccuracyMapping.choose)]  # G
     model_decay_per_s: Decay  # rho
     pretrained: Annotated[Real, Field(ge=0, le=1)]  # accuracy of the model each device starts with
+    # With a task, models are really trained and answers counted; the mapping is then only what the server believes.
+    task: Annotated[SerializeAsAny[Task] | None, BeforeValidator(Task.choose_or_none)] = None
 
 
 Penalty = Annotated[Real, Field(ge=-1e9, le=1e9)]

@@ -16,17 +16,20 @@ from pydantic import ValidationError
 
 from tandem.errors import InputError
 from tandem.scenario.kinds import AccuracyMapping, Arrivals, Fading
+from tandem.scenario.parts import Plug
 from tandem.scenario.schema import Scenario
+from tandem.scenario.tasks import Task
 from tandem.scenario.wording import did_you_mean, one_line, said_of, shown
 from tandem.scenario.yaml_reader import read_yaml
 
 _INDEX = re.compile(r"\[(\d+)\]")
 # Mappings that are one value, written in words: replaced as a whole, never merged.
 _WORDED = {"uniform", "many-to-one", "one-to-many", "samples_per_request"}
-_PLUGS = {
+_PLUGS: dict[str, type[Plug]] = {
     "arrivals": Arrivals,
     "fading": Fading,
     "mapping": AccuracyMapping,
+    "task": Task,
 }  # where a bare word stands for {kind: word}
 
 Location = tuple[int | str, ...]
@@ -134,7 +137,7 @@ def _with_absolute_paths(fields: Any, folder: Path) -> Any:
         return fields
     return {
         key: str((folder / part).absolute())
-        if key == "path" and isinstance(part, str)
+        if (key == "path" or str(key).endswith("_path")) and isinstance(part, str)
         else _with_absolute_paths(part, folder)
         for key, part in fields.items()
     }

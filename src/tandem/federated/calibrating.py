@@ -1,0 +1,101 @@
+"""From a task to the constants of the accuracy mapping, as a scenario that anybody can use.
+
+Not to be confused with the calibration of the ``paper`` preset (docs/system-model.md), which chose values for what the
+paper leaves open, with no data at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import InputError
+from tandem.federated.figures import write_calibration_figure
+from tandem.federated.fitting import Fit
+from tandem.federated.measurement import Measurements
+from tandem.runs.files import written_whole
+from tandem.scenario import Scenario, dump_scenario
+from tandem.scenario.kinds import AccuracyMapping
+from tandem.scenario.wording import did_you_mean
+
+RESULT, SCENARIO, TABLE, FIGURE = "calibration.json", "scenario.yaml", "measurements.csv", "calibration.png"
+COLUMNS = ("samples", "data_age_s", "model_age_s", "accuracy", "standard_error")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured, and what came of it."""
+
+    scenario: Scenario  # as given
+    measured: Measurements
+    fits: list[Fit]  # the best first
+    chosen: Fit
+    how: dict[str, Any]  # seed, worlds, rounds: what it takes to do it again
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        assert self.scenario.accuracy.task is not None
+        return {
+            "scenario": self.scenario.name,
+            "task": self.scenario.accuracy.task.model_dump(mode="json"),
+            **self.how,
+            "pretrained": self.measured.pretrained,
+            "accuracy_range": [float(self.measured.accuracy.min()), float(self.measured.accuracy.max())],
+            "chosen": self.chosen.kind,
+            "fits": [fit.document() for fit in self.fits],
+        }
+
+    def calibrated(self, fit: Fit) -> Scenario:
+        """The scenario with a fit's constants, and without the task: estimated accuracy costs nothing."""
+        accuracy = self.scenario.accuracy
+        changes = {
+            "mapping": AccuracyMapping.choose({"kind": fit.kind, "kappa": fit.kappa}),
+            "model_decay_per_s": fit.decay_per_s,
+            "pretrained": self.measured.pretrained,
+            "task": None,
+        }
+        return self.scenario.model_copy(update={"accuracy": accuracy.model_copy(update=changes)})
+
+
+def chosen_fit(fits: list[Fit], kind: str) -> Fit:
+    """The fit of a kind, or the best."""
+    check_kind(kind)
+    return fits[0] if kind == "best" else next(fit for fit in fits if fit.kind == kind)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse what is no mapping, before anything is measured for it."""
+    known = ["best", "log-exponential", "power-law-exponential", "log-rational"]
+    if kind not in known:
+        raise InputError(f"--mapping {kind}: is not a mapping that can be fitted; {did_you_mean(kind, known)}.")
+
+
+def write_calibration(folder: Path, found: Calibration) -> None:
+    """Write the scenario (and one for each mapping), the measurements, the figure, and last the result."""
+    assert found.scenario.accuracy.task is not None
+    task = found.scenario.accuracy.task.kind
+    for fit in found.fits:
+        _write(folder / f"{fit.kind}.yaml", _as_yaml(found, fit, task))
+    _write(folder / SCENARIO, _as_yaml(found, found.chosen, task))
+    with written_whole(folder / TABLE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(found.measured.rows())
+    write_calibration_figure(folder / FIGURE, f"Accuracy measured on {task}", found.measured, found.fits)
+    _write(folder / RESULT, json.dumps(found.document(), indent=2, allow_nan=False) + "\n")
+
+
+def _as_yaml(found: Calibration, fit: Fit, task: str) -> str:
+    note = (
+        f"# The accuracy part was fitted to measurements on the task {task} by 'tandem calibrate':\n"
+        f"# {fit.kind}, R2 {fit.device.r2:.3f}, RMSE {fit.device.rmse:.4f} over volumes and ages.\n"
+    )
+    return note + dump_scenario(found.calibrated(fit))
+
+
+def _write(path: Path, text: str) -> None:
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,51 @@
+"""One model and its data: full-batch gradient descent, and right answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Bool
+
+from tandem.federated.samples import Samples, over_parts
+from tandem.feel.types import Array, Count, Scalar
+
+Model = Any  # a pytree of arrays, called with a batch of pixels
+
+
+def summed_loss(model: Model, samples: Samples, valid: Bool[Array, " slots"]) -> Scalar:
+    """Cross entropy over the valid samples, summed."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(model(samples.pixels), samples.labels)
+    return jnp.sum(jnp.where(valid, losses, 0.0))
+
+
+def gradient(model: Model, samples: Samples, count: Count) -> Model:
+    """The gradient of F(w), the mean loss over the first ``count`` samples; 0 if there are none."""
+
+    def add(number: Count, valid: Bool[Array, " part"], total: Model) -> Model:
+        return jax.tree.map(jnp.add, total, jax.grad(summed_loss)(model, samples.part(number), valid))
+
+    total = over_parts(count, jax.tree.map(jnp.zeros_like, model), add)
+    return jax.tree.map(lambda leaf: leaf / jnp.maximum(count, 1), total)
+
+
+def local_update(model: Model, samples: Samples, count: Count, iterations: Scalar, learning_rate: Scalar) -> Model:
+    """w <- w - eta grad F(w), U times, over all of a device's new samples."""
+
+    def step(_: Count, now: Model) -> Model:
+        return jax.tree.map(lambda w, slope: w - learning_rate * slope, now, gradient(now, samples, count))
+
+    return jax.lax.fori_loop(0, iterations.astype(jnp.int32), step, model)
+
+
+def right_answers(model: Model, samples: Samples, count: Count) -> Count:
+    """How many of the first ``count`` samples the model classifies rightly."""
+
+    def add(number: Count, valid: Bool[Array, " part"], right: Count) -> Count:
+        asked = samples.part(number)
+        return right + jnp.sum(valid & (jnp.argmax(model(asked.pixels), axis=-1) == asked.labels))
+
+    total: Count = over_parts(count, jnp.zeros((), jnp.int32), add)
+    return total

@@ -1,0 +1,134 @@
+"""The classifiers that devices run: small, pure, called with a batch of images.
+
+A fleet has as many models as devices, all of one shape, stacked leaf by leaf. So a layer must stay fast when every
+device has weights of its own: products of matrices do, grouped convolutions do not.
+"""
+
+from __future__ import annotations
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from tandem.feel.types import Array, RandomKey
+
+Images = Float[Array, "batch height width channels"]
+Logits = Float[Array, "batch classes"]
+
+
+class Dense(eqx.Module):
+    """x W + b, W from He's normal distribution: drawn alike under any transformation, with no factorisation."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+    @classmethod
+    def create(cls, inputs: int, outputs: int, key: RandomKey) -> Dense:
+        """Fresh weights."""
+        return cls(jax.random.normal(key, (inputs, outputs)) * math.sqrt(2 / inputs), jnp.zeros(outputs))
+
+    def __call__(self, x: Array) -> Array:
+        return x @ self.weight + self.bias
+
+
+class Perceptron(eqx.Module):
+    """Pixels, one hidden layer, classes."""
+
+    hidden: Dense
+    head: Dense
+
+    @classmethod
+    def create(cls, pixels: int, width: int, classes: int, key: RandomKey) -> Perceptron:
+        """Fresh weights."""
+        first, second = jax.random.split(key)
+        return cls(Dense.create(pixels, width, first), Dense.create(width, classes, second))
+
+    def __call__(self, images: Images) -> Logits:
+        centred = 2 * images.reshape(images.shape[0], -1) - 1
+        return self.head(jax.nn.relu(self.hidden(centred)))
+
+
+class Convolution(eqx.Module):
+    """3 by 3, as one product: the nine shifted images side by side, times the kernel."""
+
+    product: Dense  # [9 channels, outputs]
+
+    @classmethod
+    def create(cls, channels: int, outputs: int, key: RandomKey) -> Convolution:
+        """Fresh weights."""
+        return cls(Dense.create(9 * channels, outputs, key))
+
+    def __call__(self, images: Images) -> Images:
+        height, width = images.shape[1:3]
+        padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        shifts = [padded[:, row : row + height, column : column + width] for row in range(3) for column in range(3)]
+        return self.product(jnp.concatenate(shifts, axis=-1))
+
+
+class GroupNorm(eqx.Module):
+    """Each image standardised by groups of channels: no statistics that devices would have to agree on."""
+
+    scale: Float[Array, " channels"]
+    shift: Float[Array, " channels"]
+    groups: int = eqx.field(static=True)
+
+    @classmethod
+    def create(cls, channels: int, groups: int) -> GroupNorm:
+        """Neutral."""
+        return cls(jnp.ones(channels), jnp.zeros(channels), groups)
+
+    def __call__(self, images: Images) -> Images:
+        grouped = images.reshape(*images.shape[:3], self.groups, -1)
+        mean = jnp.mean(grouped, axis=(1, 2, 4), keepdims=True)
+        variance = jnp.mean((grouped - mean) ** 2, axis=(1, 2, 4), keepdims=True)
+        standard = (grouped - mean) * jax.lax.rsqrt(variance + 1e-5)
+        return standard.reshape(images.shape) * self.scale + self.shift
+
+
+class Block(eqx.Module):
+    """Convolution, norm, rectifier, twice if it is deep; then half the resolution."""
+
+    convolutions: tuple[Convolution, ...]
+    norms: tuple[GroupNorm, ...]
+
+    @classmethod
+    def create(cls, channels: int, outputs: int, depth: int, key: RandomKey) -> Block:
+        """Fresh weights."""
+        inputs = (channels, *(outputs,) * (depth - 1))
+        keys = jax.random.split(key, depth)
+        made = tuple(Convolution.create(count, outputs, one) for count, one in zip(inputs, keys, strict=True))
+        return cls(made, tuple(GroupNorm.create(outputs, 8) for _ in inputs))
+
+    def __call__(self, images: Images) -> Images:
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            images = jax.nn.relu(norm(convolution(images)))
+        batch, height, width, channels = images.shape
+        return images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+class ConvolutionalNetwork(eqx.Module):
+    """Three convolutional blocks and a light classifier, as in the paper: 50,154 weights, an update of 201 KB."""
+
+    blocks: tuple[Block, Block, Block]
+    head: Dense
+
+    @classmethod
+    def create(cls, key: RandomKey, channels: int = 3, classes: int = 10) -> ConvolutionalNetwork:
+        """Fresh weights."""
+        one, two, three, last = jax.random.split(key, 4)
+        blocks = (Block.create(channels, 24, 2, one), Block.create(24, 40, 2, two), Block.create(40, 56, 1, three))
+        return cls(blocks, Dense.create(56, classes, last))
+
+    def __call__(self, images: Images) -> Logits:
+        features = 4 * images - 2  # pixels of photographs as numbers of order one
+        for block in self.blocks:
+            features = block(features)
+        return self.head(jnp.mean(features, axis=(1, 2)))
+
+
+def weight_count(model: eqx.Module) -> int:
+    """How many numbers an update holds."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))

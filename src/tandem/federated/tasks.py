@@ -1,0 +1,93 @@
+"""Tasks: data, a model, and how the model is pre-trained. A new one is a subclass, and an entry in ``TASKS``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+
+from tandem.federated.cifar10 import read_cifar10
+from tandem.federated.digits import read_digits
+from tandem.federated.models import ConvolutionalNetwork, Perceptron
+from tandem.federated.stream import LabelledImages
+from tandem.feel.types import RandomKey
+from tandem.scenario.tasks import Cifar10Task, DigitsTask
+from tandem.scenario.tasks import Task as WrittenTask
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """What a model is pre-trained on, and what requests are made of; no image is in both."""
+
+    pretraining: LabelledImages
+    requests: LabelledImages
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is pre-trained: Adam with decoupled weight decay, a rate that warms up and falls like a cosine."""
+
+    epochs: int
+    batch: int
+    learning_rate: float
+    weight_decay: float
+    shift_pixels: int  # images are shifted by up to this much
+    mirror: bool  # half of them are mirrored
+    quick: bool  # seconds: made wherever it is needed, without being asked for
+
+
+class Task(ABC):
+    """A classification task, as a scenario's ``accuracy.task`` describes it."""
+
+    classes: ClassVar[int]
+    recipe: ClassVar[Recipe]
+
+    def __init__(self, written: Any) -> None:
+        """As the user wrote it."""
+        self.written = written
+
+    @abstractmethod
+    def data(self) -> TaskData:
+        """Read the data; InputError if they are not there or not whole."""
+
+    @abstractmethod
+    def model(self, key: RandomKey) -> eqx.Module:
+        """A fresh model: a pytree of arrays, called with images in [0, 1], [batch, height, width, channels]."""
+
+
+class Digits(Task):
+    """1,797 handwritten digits; half for pre-training, half for requests."""
+
+    classes = 10
+    recipe = Recipe(80, 64, 3e-3, 1e-3, shift_pixels=0, mirror=False, quick=True)
+
+    def data(self) -> TaskData:
+        whole = read_digits()
+        # They come in the order of their writers: every second one gives both halves the same hands.
+        return TaskData(*(LabelledImages(whole.images[k::2], whole.labels[k::2]) for k in (0, 1)))
+
+    def model(self, key: RandomKey) -> Perceptron:
+        return Perceptron.create(pixels=64, width=32, classes=10, key=key)
+
+
+class Cifar10(Task):
+    """Pre-training on the 50,000 training images, requests from the 10,000 test images."""
+
+    classes = 10
+    recipe = Recipe(100, 128, 4e-3, 5e-2, shift_pixels=4, mirror=True, quick=False)
+
+    def data(self) -> TaskData:
+        return TaskData(*read_cifar10(self.written.path))
+
+    def model(self, key: RandomKey) -> ConvolutionalNetwork:
+        return ConvolutionalNetwork.create(key)
+
+
+TASKS: dict[type[WrittenTask], type[Task]] = {DigitsTask: Digits, Cifar10Task: Cifar10}
+
+
+def task_of(written: WrittenTask) -> Task:
+    """The task a scenario asks for."""
+    return TASKS[type(written)](written)

@@ -1,0 +1,198 @@
+"""Fits find the constants that made the data, and the commands do what they say, as real processes."""
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem.cli.main import main
+from tandem.federated.fitting import SHAPES, Goodness, fit_all, fit_decay
+from tandem.federated.measurement import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements
+from tandem.feel.accuracy import MAPPINGS
+from tandem.feel.system import build_system
+from tandem.scenario import kinds, load_scenario
+
+COMMAND = [sys.executable, "-m", "tandem"]
+CONSTANTS = {
+    "log-exponential": (0.08, 3.0, 0.006),
+    "power-law-exponential": (0.4, 0.1, 0.004),
+    "log-rational": (0.1, 1.0, 0.01),
+}
+
+
+def measurements(accuracy: Any) -> Measurements:
+    accuracy = np.asarray(accuracy)
+    x, y, age = (np.asarray(values, np.float64) for values in (VOLUMES, DATA_AGES_S, MODEL_AGES_S))
+    return Measurements(x, y, age, accuracy, np.zeros_like(accuracy), pretrained=0.9)
+
+
+def grids() -> list[Any]:
+    axes = [np.asarray(values, np.float64) for values in (VOLUMES, DATA_AGES_S, MODEL_AGES_S)]
+    return list(np.meshgrid(*axes, indexing="ij"))
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_fit_finds_what_made_the_data(kind: type[kinds.AccuracyMapping]) -> None:
+    name = kind.model_fields["kind"].default
+    k1, k2, k3 = CONSTANTS[name]
+    x, y, age = grids()
+    found = fit_all(measurements(k1 * SHAPES[kind](x, y, k2, k3) * np.exp(-0.003 * age)))
+    assert found[0].kind == name
+    np.testing.assert_allclose(found[0].kappa, (k1, k2, k3), rtol=1e-3)
+    assert found[0].decay_per_s == pytest.approx(0.003, rel=1e-3)
+    assert found[0].device.r2 > 0.9999
+    assert {fit.kind for fit in found} == set(CONSTANTS)
+    assert found[0].device.rmse <= found[1].device.rmse <= found[2].device.rmse
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_shapes_are_the_simulators(kind: type[kinds.AccuracyMapping]) -> None:
+    constants = CONSTANTS[kind.model_fields["kind"].default]
+    mapping = MAPPINGS[kind](*(jnp.asarray(k) for k in constants))
+    for x, y in ((1.0, 1.0), (37.0, 12.0), (800.0, 90.0)):
+        expected = constants[0] * SHAPES[kind](np.asarray(x), np.asarray(y), *constants[1:])
+        assert float(mapping(jnp.asarray(x), jnp.asarray(y))) == pytest.approx(float(expected), rel=1e-5)
+
+
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 10_000))
+def test_any_measurement_gives_constants_a_scenario_may_have(seed: int) -> None:
+    accuracy = np.random.default_rng(seed).uniform(0, 1, (len(VOLUMES), len(DATA_AGES_S), len(MODEL_AGES_S)))
+    for fit in fit_all(measurements(accuracy)):
+        changes = {"accuracy.mapping": {"kind": fit.kind, "kappa": list(fit.kappa)}}
+        assert load_scenario("paper", {**changes, "accuracy.model_decay_per_s": fit.decay_per_s})
+        assert np.isfinite(fit.device.rmse)
+
+
+def test_goodness_by_hand() -> None:
+    found = Goodness.of(np.array([0.0, 1.0]), np.array([0.0, 0.5]))
+    assert found.rmse == pytest.approx(np.sqrt(0.125))
+    assert found.r2 == pytest.approx(1 - 0.125 / 0.25)
+    assert fit_decay(measurements(np.full((7, 5, 6), 0.5))) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.fixture
+def tandem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> Callable[..., tuple[int, str, str]]:
+    """The command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["tandem", *arguments])
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as stop:
+            code = stop.code
+        captured = capsys.readouterr()
+        return int(code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_calibrate_writes_a_scenario_that_can_be_used(tmp_path: Path) -> None:
+    short = ("--worlds", "2", "--rounds", "9", "--set", "fleet.size=5")
+    arguments = ("calibrate", "--task", "digits", *short, "--json", "--out", "found", "--seed", "3")
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=200)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert "Measuring" in done.stderr
+    assert document["chosen"] == document["fits"][0]["kind"]
+    assert {path.name for path in (tmp_path / "found").iterdir()} == {
+        "calibration.json",
+        "calibration.png",
+        "measurements.csv",
+        "scenario.yaml",
+        *(f"{kind}.yaml" for kind in CONSTANTS),
+    }
+    for name in ("scenario", *CONSTANTS):
+        scenario = load_scenario(tmp_path / "found" / f"{name}.yaml")
+        assert scenario.accuracy.task is None
+        build_system(scenario)  # as 'tandem scenario check' does
+    fit = next(fit for fit in document["fits"] if fit["kind"] == "log-rational")
+    rational = load_scenario(tmp_path / "found" / "log-rational.yaml").accuracy
+    assert list(rational.mapping.kappa) == fit["kappa"]  # type: ignore[attr-defined]
+    assert rational.model_decay_per_s == fit["model_decay_per_s"]
+    with (tmp_path / "found" / "measurements.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(VOLUMES) * len(DATA_AGES_S) * len(MODEL_AGES_S)
+
+
+def test_interrupted_calibration_leaves_nothing_half_written(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "calibrate", "--worlds", "1000", "--out", "found"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    while "Measuring" not in process.stderr.readline():
+        assert process.poll() is None
+    for _ in range(10):  # Python loses an interruption that falls into a callback of the garbage collector
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+            break
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert list((tmp_path / "found").iterdir()) == []
+
+
+def test_simulate_puts_the_estimate_beside_what_is_measured(tandem: Any, tmp_path: Path) -> None:
+    arguments = ("--task", "digits", "--rounds", "8", "--seeds", "2", "--set", "fleet.size=5")
+    code, out, err = tandem("simulate", "paper", *arguments, "--json", "--out", "s")
+    assert code == 0, err
+    document = json.loads(out)
+    found = document["estimated_accuracy"]
+    assert document["task"] == "digits"
+    with (tmp_path / "s" / "trace.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["train"] == "0" and float(row["served"]) >= 1]
+    measured, estimated = (np.array([float(row[name]) for row in rows]) for name in ("accuracy", "estimated_accuracy"))
+    assert found["rounds"] == len(rows)
+    assert found["measured"] == pytest.approx(measured.mean(), abs=1e-4)
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((measured - estimated) ** 2)), abs=1e-4)
+    assert (tmp_path / "s" / "accuracy.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("calibrate", "--task", "digit"), "--task digit: is not a task; write 'digits'"),
+        (
+            ("calibrate", "--task", "cifar10"),
+            "--task cifar10: needs your copy of its data; say where it is with --data",
+        ),
+        (("calibrate", "--mapping", "linear"), "--mapping linear: is not a mapping that can be fitted"),
+        (("simulate", "--data", "here"), "--data here: says where a task's data are, and there is no --task"),
+        (("pretrain", "cifar10", "--data", "nowhere"), "nowhere: is not a folder"),
+        (("simulate", "--set", "accuracy.task=digits", "--set", "accuracy.task.drift.shared=2"), "shared is 2"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments: tuple[str, ...], said: str, tandem: Any, tmp_path: Path) -> None:
+    code, out, err = tandem(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err.strip().splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pretrain_says_how_good_the_model_is(tandem: Any, tmp_path: Path) -> None:
+    code, out, err = tandem("pretrain", "digits", "--epochs", "30", "--out", "m.safetensors", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["accuracy"] > 0.85
+    assert document["weights"] == 2410
+    used = build_system(load_scenario("paper", ["accuracy.task={kind: digits, pretrained_path: m.safetensors}"]))
+    assert float(used.truth.accuracy) == pytest.approx(document["accuracy"])

@@ -1,0 +1,125 @@
+"""The readers of CIFAR-10, on tiny files of both forms; on a real copy where TANDEM_CIFAR10 names its folder."""
+
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from tandem.errors import InputError
+from tandem.federated.cifar10 import read_cifar10
+
+
+def pictures(count: int, seed: int = 0) -> tuple[np.ndarray, list[int]]:
+    draw = np.random.default_rng(seed)
+    return draw.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8), draw.integers(0, 10, count).tolist()
+
+
+def encoded(image: np.ndarray, form: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, form)
+    return file.getvalue()
+
+
+def write_batches(folder: Path) -> dict[str, tuple[np.ndarray, list[int]]]:
+    written = {}
+    for seed, name in enumerate([*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]):
+        images, labels = pictures(3, seed)
+        fields = {b"batch_label": b"a batch", b"labels": labels, b"data": images.transpose(0, 3, 1, 2).reshape(3, -1)}
+        (folder / name).write_bytes(pickle.dumps(fields, protocol=2))
+        written[name] = images, labels
+    return written
+
+
+def write_parquet(path: Path, images: np.ndarray, labels: Any, column: str = "img") -> None:
+    table: Any
+    if column == "img.bytes":
+        table = {"img.bytes": [encoded(image) for image in images], "label": labels}
+    else:
+        table = {column: [{"bytes": encoded(image), "path": None} for image in images], "label": labels}
+    pyarrow.parquet.write_table(pyarrow.table(table), path)
+
+
+@pytest.mark.parametrize("unpacked", ["", "cifar-10-batches-py"])
+def test_python_batches(tmp_path: Path, unpacked: str) -> None:
+    folder = tmp_path / unpacked
+    folder.mkdir(exist_ok=True)
+    written = write_batches(folder)
+    train, test = read_cifar10(tmp_path)
+    np.testing.assert_array_equal(train.images[3:6], written["data_batch_2"][0])
+    assert train.labels[3:6].tolist() == written["data_batch_2"][1]
+    np.testing.assert_array_equal(test.images, written["test_batch"][0])
+    assert (len(train), len(test)) == (15, 3)
+
+
+@pytest.mark.parametrize("column", ["img", "img.bytes", "image"])
+def test_parquet(tmp_path: Path, column: str) -> None:
+    for seed, part in enumerate(("train", "test")):
+        write_parquet(tmp_path / f"{part}.parquet", *pictures(4, seed), column=column)
+    train, test = read_cifar10(tmp_path)
+    for found, seed in ((train, 0), (test, 1)):
+        images, labels = pictures(4, seed)
+        np.testing.assert_array_equal(found.images, images)
+        assert found.labels.tolist() == labels
+        assert found.images.dtype == np.uint8
+
+
+def refused(folder: Path, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        read_cifar10(folder)
+    assert str(folder) in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    refused(tmp_path / "none", "is not a folder; accuracy.task.path names one")
+    refused(tmp_path, "holds no train images")
+    images, labels = pictures(2)
+    write_parquet(tmp_path / "train.parquet", images, labels)
+    refused(tmp_path, "holds no test images")
+    (tmp_path / "test.parquet").write_bytes(b"PAR1 not really")
+    refused(tmp_path, "cannot be read as Parquet")
+    write_parquet(tmp_path / "test.parquet", images[:, :16], labels)
+    refused(tmp_path, r"row 0: img is 32 by 16 pixels where CIFAR-10 has 32 by 32")
+    write_parquet(tmp_path / "test.parquet", images, [3, 10])
+    refused(tmp_path, "label is not a number from 0 to 9")
+    pyarrow.parquet.write_table(pyarrow.table({"picture": [1], "label": [1]}), tmp_path / "test.parquet")
+    refused(tmp_path, r"no column 'img' of structs with 'bytes'.*\(it has picture, label\)")
+    pyarrow.parquet.write_table(pyarrow.table({"img": [{"bytes": b"no"}], "label": [1]}), tmp_path / "test.parquet")
+    refused(tmp_path, "row 0: img.bytes is not an image")
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.system, ("true",)
+
+
+def test_damaged_batches_are_refused_and_run_nothing(tmp_path: Path) -> None:
+    write_batches(tmp_path)
+    batch = tmp_path / "data_batch_3"
+    whole = batch.read_bytes()
+    batch.write_bytes(whole[:100])
+    refused(tmp_path, "is not a CIFAR-10 batch")
+    batch.write_bytes(pickle.dumps(Evil()))
+    refused(tmp_path, "which no batch of images needs")
+    batch.write_bytes(pickle.dumps({b"data": np.zeros((2, 5), np.uint8), b"labels": [1, 2]}))
+    refused(tmp_path, r"data is uint8\[2, 5\]")
+    batch.write_bytes(pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}))
+    refused(tmp_path, "has no field 'labels'")
+    batch.unlink()
+    refused(tmp_path, "is missing")
+
+
+@pytest.mark.skipif("TANDEM_CIFAR10" not in os.environ, reason="TANDEM_CIFAR10 names no folder with CIFAR-10")
+def test_the_real_one() -> None:
+    train, test = read_cifar10(Path(os.environ["TANDEM_CIFAR10"]))
+    assert train.images.shape == (50_000, 32, 32, 3)
+    assert test.images.shape == (10_000, 32, 32, 3)
+    assert np.bincount(train.labels).tolist() == [5_000] * 10
+    assert np.bincount(test.labels).tolist() == [1_000] * 10

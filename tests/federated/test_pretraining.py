@@ -1,0 +1,100 @@
+"""The model that devices start with: good enough, made once, resumed to the bit."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tandem.errors import InputError
+from tandem.federated import pretraining
+from tandem.federated.pretraining import Progressed, augmented, kept_at, pretrain, pretrained
+from tandem.federated.tasks import Cifar10, Digits, Recipe, Task
+from tandem.scenario.tasks import Cifar10Task, DigitsTask
+
+DIGITS = Digits(DigitsTask())
+SHORT = dataclasses.replace(Digits.recipe, epochs=4)
+
+
+def test_digits_are_learned_in_seconds_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    data = DIGITS.data()
+    assert (len(data.pretraining), len(data.requests)) == (899, 898)
+    begun = time.monotonic()
+    made = pretrained(DIGITS, data)
+    assert time.monotonic() - begun < 30
+    assert made.accuracy > 0.94
+    assert made.path == kept_at(DIGITS, data, DIGITS.recipe, 0)
+    again = pretrained(DIGITS, data)
+    assert again.accuracy == made.accuracy
+    assert jax.tree.all(jax.tree.map(np.array_equal, again.model, made.model))
+
+
+def test_stopped_and_resumed_is_as_if_never_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DIGITS.data()
+    whole = pretrain(DIGITS, data, tmp_path / "whole.safetensors", SHORT)
+    monkeypatch.setattr(pretraining, "SAVED_EVERY_S", 0.0)
+
+    def stop(progress: Progressed) -> None:
+        if progress.step > progress.steps // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, told=stop)
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.safetensors", "model.unfinished.safetensors"}
+    steps: list[int] = []
+    resumed = pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, told=lambda now: steps.append(now.step))
+    assert steps[0] > 14  # it did not begin anew
+    assert jax.tree.all(jax.tree.map(np.array_equal, resumed.model, whole.model))
+    assert not (tmp_path / "model.unfinished.safetensors").exists()
+
+
+def test_what_another_seed_left_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DIGITS.data()
+    monkeypatch.setattr(pretraining, "SAVED_EVERY_S", 0.0)
+
+    def stop(progress: Progressed) -> None:
+        if progress.step > progress.steps // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, seed=0, told=stop)
+    found = pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, seed=1)
+    other = pretrain(DIGITS, data, tmp_path / "other.safetensors", SHORT, seed=1)
+    assert jax.tree.all(jax.tree.map(np.array_equal, found.model, other.model))
+
+
+def test_a_long_pretraining_is_asked_for(tmp_path: Path) -> None:
+    task = Cifar10(Cifar10Task(path=tmp_path))
+    with pytest.raises(InputError, match=r"no pre-trained model yet; make one with 'tandem pretrain cifar10 --data "):
+        pretrained(task, DIGITS.data())
+
+
+def test_another_tasks_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "digits.safetensors"
+    pretrain(DIGITS, DIGITS.data(), path, SHORT)
+    task = Cifar10(Cifar10Task(path=tmp_path, pretrained_path=path))
+    with pytest.raises(InputError, match="is not a pre-trained model for cifar10"):
+        pretrained(task, DIGITS.data())
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="cut short or damaged"):
+        pretrained(Digits(DigitsTask(pretrained_path=path)), DIGITS.data())
+
+
+def test_augmentation_shifts_and_mirrors() -> None:
+    images = jnp.zeros((64, 9, 9, 1)).at[:, 4, 4].set(1.0)
+    recipe = Recipe(1, 1, 1e-3, 0.0, shift_pixels=2, mirror=True, quick=True)
+    found = np.asarray(augmented(images, recipe, jax.random.key(0)))
+    places: Any = {tuple(np.argwhere(image[..., 0])[0]) for image in found}
+    assert all(2 <= row <= 6 and 2 <= column <= 6 for row, column in places)
+    assert len(places) > 10
+    still: Recipe = dataclasses.replace(recipe, shift_pixels=0, mirror=False)
+    np.testing.assert_array_equal(augmented(images, still, jax.random.key(0)), images)
+
+
+def test_a_task_is_a_few_functions() -> None:
+    assert {name for name in vars(Task) if not name.startswith("_")} == {"data", "model"}
