@@ -106,3 +106,15 @@ def test_what_is_said_twice_is_one_cell() -> None:
 def test_a_scale_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"scale papr: is not known; write 'paper'"):
         scale_named("papr")
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [("127.0.0.1:9", "no Ray cluster answers there"), ("nowhere", "is not HOST:PORT")],
+)
+def test_a_cluster_that_is_not_there_is_refused_at_once(address: str, why: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="install it with pip install 'tandem[ray]'")
+    from tandem.experiments.cluster import Cluster
+
+    with pytest.raises(InputError, match=rf"--address {address}: {why}"):
+        sweep(CELLS, tmp_path, Cluster(address), 1, Silent())

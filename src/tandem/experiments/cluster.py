@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tandem.errors import InputError
 from tandem.experiments.cells import Result, write_result
 from tandem.experiments.sweep import Done, Job
 
+PATIENCE_S = 5.0  # with an address that may not answer
 RETRIES = 5  # of a job whose worker or node is lost
 
 
@@ -71,14 +73,30 @@ def _perform_elsewhere(job: Job) -> tuple[list[dict[str, Any]], str | None]:
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    if address is not None:
+        _check_answers(address)
+    here = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
     try:
-        here = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
         ray.init(address=address, log_to_driver=False, **here)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"--address {address}: no Ray cluster answers there ({reason}); start one with 'ray start --head'."
-        ) from None
+        raise _unreachable(address, str(error).splitlines()[0]) from None
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nobody listens: Ray would try for minutes before it says so."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdigit():
+        raise InputError(f"--address {address}: is not HOST:PORT; write one such as 10.0.0.1:6379, or auto.")
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+    except (OSError, OverflowError) as error:
+        raise _unreachable(address, str(error)) from None
+
+
+def _unreachable(address: str | None, why: str) -> InputError:
+    return InputError(f"--address {address}: no Ray cluster answers there ({why}); start one with 'ray start --head'.")
 
 
 def _ray() -> Any:
