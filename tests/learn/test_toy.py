@@ -75,6 +75,7 @@ class Toy(eqx.Module):
 
     rounds: int = eqx.field(static=True, default=8)
     size: int = eqx.field(static=True, default=1)
+    truth: None = None
 
     @property
     def penalty(self) -> jax.Array:
