@@ -72,6 +72,8 @@ def reproduce(
     from tandem.experiments.scales import scale_named
 
     chosen = scale_named(scale)
+    if engine == "ray" and "reference" in (names or []):
+        raise InputError("reference: measures policies again, and a Ray cluster keeps them; leave --engine ray out.")
     where = _engine(engine, address, gpus, workers)
     if engine == "here" and workers == 1:
         from tandem.cli.train import use_cores

@@ -71,7 +71,7 @@ def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -
         f"{len(best):,} are not dominated, and {len(points):,} still are not when measured on "
         f"{len(MEASURED_ON)} other seeds: hypervolume {volume:.2f}.",
         statements=(),
-        tables=(_table(algorithms, wanted, results, makers, volume),),
+        tables=(_table(wanted, results, makers, volume),),
     )
 
 
@@ -99,7 +99,7 @@ def _document(scale: Scale, wanted: list[Cell], rows: list[tuple[Any, ...]], vol
     }
 
 
-def _table(algorithms: Algorithms, wanted: list[Cell], results: Results, makers: list[Cell], volume: float) -> Table:
+def _table(wanted: list[Cell], results: Results, makers: list[Cell], volume: float) -> Table:
     rows = []
     for name in dict.fromkeys(cell.algorithm for cell in wanted):
         own = mean([results[cell].hypervolume for cell in wanted if cell.algorithm == name])

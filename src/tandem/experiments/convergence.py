@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tandem.experiments.algorithms import EVOLVED, GUIDED, OURS, PROPOSED, label, look
-from tandem.experiments.cells import Cell, Values
+from tandem.experiments.cells import Values
 from tandem.experiments.estimates import Estimate, difference, mean
 from tandem.experiments.reference import share_of_best
 from tandem.experiments.scales import Scale
@@ -29,11 +29,6 @@ TITLE = "Hypervolume over rounds"
 PAPERS_ENDS = {PROPOSED: 79.0, GUIDED: 66.0, EVOLVED: 48.0}  # the hypervolume each converges to there
 WITHIN = 0.1  # of that
 FEWER = 5.0  # times fewer rounds than PG-MORL: what we want of ours
-
-
-def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
-    """The paper's fleet; the paper draws three of the algorithms, we draw all."""
-    return [scale.cell(algorithm, seed) for algorithm in algorithms for seed in range(scale.seeds)]
 
 
 def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
@@ -127,4 +122,4 @@ def _draw(curves: dict[str, list[Values]], out: Path) -> str:
     return write_figure(figure, out, "convergence")
 
 
-CONVERGENCE = Experiment("convergence", TITLE, cells, section)
+CONVERGENCE = Experiment("convergence", TITLE, Scale.unswept, section)

@@ -39,7 +39,7 @@ class Processes:
     workers: int
 
     def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
-        """As they end. If a process is killed the others go on, and its job has failed."""
+        """As they end. What is lost with a process that is killed is tried again, as long as others come to an end."""
         waiting = list(jobs)
         while waiting:
             # A pool breaks when one of its processes is killed; those whose turn had not come get a new one.

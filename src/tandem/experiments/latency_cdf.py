@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tandem.experiments.algorithms import PAPERS, PROPOSED, RANDOM, label, look
-from tandem.experiments.cells import Cell, Values
+from tandem.experiments.cells import Values
 from tandem.experiments.estimates import difference, mean
 from tandem.experiments.scales import Scale
 from tandem.experiments.section import (
@@ -26,11 +26,6 @@ from tandem.experiments.work import QUANTILES
 
 TITLE = "Distribution of latency under the latency-oriented policies"
 TAIL = 0.99
-
-
-def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
-    """The paper's fleet."""
-    return [scale.cell(algorithm, seed) for algorithm in algorithms for seed in range(scale.seeds)]
 
 
 def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
@@ -100,4 +95,4 @@ def _draw(shares: Values, quantiles: dict[str, Values], out: Path) -> str:
     return write_figure(figure, out, "latency-cdf")
 
 
-LATENCY_CDF = Experiment("latency-cdf", TITLE, cells, section)
+LATENCY_CDF = Experiment("latency-cdf", TITLE, Scale.unswept, section)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tandem.experiments.algorithms import EVOLVED, GUIDED, OURS, PAPERS, PROPOSED, RANDOM, SCALARISED, label, look
-from tandem.experiments.cells import Cell, Result
+from tandem.experiments.cells import Result
 from tandem.experiments.estimates import difference, gain, mean
 from tandem.experiments.reference import share_of_best
 from tandem.experiments.scales import Scale
@@ -27,11 +27,6 @@ from tandem.experiments.section import (
 TITLE = "Pareto fronts"
 AXES = ("accuracy", "latency (s)", "energy (J)")
 PLANES = ((1, 0), (2, 0), (2, 1))
-
-
-def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
-    """The paper's fleet."""
-    return [scale.cell(algorithm, seed) for algorithm in algorithms for seed in range(scale.seeds)]
 
 
 def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
@@ -146,4 +141,4 @@ def _draw(found: dict[str, list[Result]], out: Path) -> str:
     return write_figure(figure, out, "pareto-fronts")
 
 
-PARETO_FRONTS = Experiment("pareto-fronts", TITLE, cells, section)
+PARETO_FRONTS = Experiment("pareto-fronts", TITLE, Scale.unswept, section)

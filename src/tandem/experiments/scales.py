@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,10 @@ class Scale:
     swept_marks: int  # and where something is
     options: Changes = field(default_factory=dict)  # of every algorithm
     own_options: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
+
+    def unswept(self, algorithms: Sequence[str]) -> list[Cell]:
+        """Every algorithm on the paper's fleet."""
+        return [self.cell(algorithm, seed) for algorithm in algorithms for seed in range(self.seeds)]
 
     def cell(self, algorithm: str, seed: int, size: int | None = None, rate: float | None = None, **more: Any) -> Cell:
         """A training at this scale; the same cell for whoever asks for the same thing."""
