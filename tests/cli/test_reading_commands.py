@@ -60,6 +60,7 @@ def test_evaluate_prints_one_json_document_and_writes_the_same(tandem) -> None:
     low, high = found["hypervolume_interval_95"]
     assert low <= found["hypervolume"] <= high
     assert found["hypervolume_when_trained"] == recorded("runs/paper")["hypervolume"]
+    assert found["best_known_hypervolume"] is None  # for a fleet of three there is none
     assert [policy["index"] for policy in found["policies"]] == list(range(found["policies_played"]))
     assert found["rules"] == []
 

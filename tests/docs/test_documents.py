@@ -14,6 +14,7 @@ import yaml
 from made_up import Pretending
 from tandem.experiments.algorithms import label
 from tandem.experiments.estimates import mean
+from tandem.experiments.reference import reference_front
 from tandem.feel import build_system
 from tandem.learn import ALGORITHMS, Algorithm, begin, train
 from tandem.scenario import load_scenario
@@ -142,3 +143,17 @@ def test_every_training_of_the_results_kept_its_budget() -> None:
         for row in rows_of(name):
             assert 970_000 < int(row["rounds"]) <= 1_000_000
             assert float(row["violation_rate"]) <= 0.001
+
+
+def test_the_best_front_known_reads_as_it_came_out() -> None:
+    text = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    known = reference_front()
+    for algorithm, volumes in known["hypervolumes_of_single_trainings"].items():
+        own = mean(volumes)
+        makes = sum(policy["algorithm"] == algorithm for policy in known["policies"])
+        assert f"| {label(algorithm)} | {own} | {own.scaled(100 / known['hypervolume'])} % | {makes} |" in text
+    ours = mean([float(row["hypervolume"]) for row in rows_of("devices", algorithm="tandem", size="10")])
+    assert f"At 10^6 rounds ours has {ours.value / known['hypervolume']:.1%}".replace("%", " %") in text
+    assert f"{len(known['policies']):,} policies are left" in " ".join(text.split())
+    theirs = mean([float(row["hypervolume"]) for row in rows_of("devices", algorithm="pg-morl", size="10")])
+    assert 1.16 * theirs.value > known["hypervolume"]

@@ -57,6 +57,7 @@ def evaluate(
         check_writable(out, "--out")
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
+    from tandem.experiments.reference import best_known
     from tandem.runs.elsewhere import changed
     from tandem.runs.evaluation import FRESH
     from tandem.runs.evaluation import evaluate as play
@@ -78,6 +79,7 @@ def evaluate(
         "rounds": system.rounds,
         "shield": system.shielded,
         "hypervolume_when_trained": front.hypervolume,
+        "best_known_hypervolume": best_known(scenario, front.reference),
         **found.summary(),
     }
     if out is not None:
@@ -150,6 +152,11 @@ def _measures(found: Evaluation, document: dict[str, Any]) -> Table:
     sure = "" if interval is None else f"95 %: {interval[0]:.4g} to {interval[1]:.4g}"
     trained = "" if document["changes"] else f"when trained: {document['hypervolume_when_trained']:.4g}"
     table.add_row("hypervolume", f"{document['hypervolume']:.4g}", ", ".join(filter(None, (sure, trained))))
+    best = document["best_known_hypervolume"]
+    if best is not None:
+        table.add_row(
+            "of the best known", f"{document['hypervolume'] / best:.1%}", f"{best:.4g}, of many far longer trainings"
+        )
     table.add_row("sparsity", f"{document['sparsity']:.4g}", "")
     table.add_row("expected utility", f"{document['expected_utility']:.4g}", "0 at the reference, 1 at the ideal")
     number = len(found.front.policies)

@@ -1,0 +1,40 @@
+"""The committed front that results are read as shares of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from moocore import hypervolume as independent_hypervolume
+
+from tandem.experiments import scale_named
+from tandem.experiments.reference import best_known, reference_front, share_of_best
+from tandem.learn.options import Options
+from tandem.scenario import load_scenario
+
+POINT = Options().reference
+
+
+def test_its_hypervolume_is_that_of_its_policies_none_of_which_dominates_another() -> None:
+    known = reference_front()
+    costs = np.array([[-one["accuracy"], one["latency_s"], one["energy_j"]] for one in known["policies"]])
+    accuracy, latency_s, energy_j = known["reference"]
+    assert known["hypervolume"] == pytest.approx(independent_hypervolume(costs, ref=[-accuracy, latency_s, energy_j]))
+    for cost in costs[::50]:
+        assert not np.any(np.all(costs <= cost, axis=1) & np.any(costs < cost, axis=1))
+
+
+def test_it_is_known_for_the_papers_fleet_alone() -> None:
+    paper = load_scenario("paper")
+    assert best_known(paper, POINT) == reference_front()["hypervolume"]
+    assert best_known(paper.model_copy(update={"name": "mine"}), POINT) is not None
+    assert best_known(load_scenario("paper", {"fleet.size": 11}), POINT) is None
+    assert best_known(load_scenario("paper", {"limits.queue_max": 399}), POINT) is None
+    assert best_known(paper, (0.0, 5.0, 50.0)) is None
+
+
+def test_results_are_read_as_shares_of_it() -> None:
+    best = reference_front()["hypervolume"]
+    share = share_of_best(scale_named("paper"), [0.8 * best, 0.9 * best])
+    assert share is not None
+    assert share.value == pytest.approx(0.85)
+    assert share_of_best(scale_named("smoke"), [1.0]) is None
