@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from tandem.experiments.algorithms import EVOLVED, GUIDED, OURS, PROPOSED, label, look
 from tandem.experiments.cells import Values
+from tandem.experiments.drawing import look_closely
 from tandem.experiments.estimates import Estimate, difference, mean
 from tandem.experiments.reference import share_of_best
 from tandem.experiments.scales import Scale
@@ -107,15 +108,18 @@ def _table(scale: Scale, curves: dict[str, list[Values]]) -> Table:
 def _draw(curves: dict[str, list[Values]], out: Path) -> str:
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
+    centres = {}
     for name, own in curves.items():
         marks = min(len(curve) for curve in own)
         rounds = np.mean([curve[:marks, 0] for curve in own], axis=0)
         line = [mean([curve[mark, 1] for curve in own]) for mark in range(marks)]
+        centres[name] = [point.value for point in line]
         style = look(name)
-        axes.plot(rounds, [point.value for point in line], label=label(name), markersize=4, **style)
+        axes.plot(rounds, centres[name], label=label(name), markersize=4, **style)
         axes.fill_between(
             rounds, [p.low for p in line], [p.high for p in line], color=style["color"], alpha=0.15, linewidth=0
         )
+    look_closely(axes, centres)
     axes.set(xlabel="environment rounds", ylabel="hypervolume on fresh seeds")
     axes.grid(color="#e6e6e6", linewidth=0.7)
     axes.legend(frameon=False, fontsize=9)

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from tandem.experiments.algorithms import label, look
 from tandem.experiments.cells import Cell
+from tandem.experiments.drawing import look_closely
 from tandem.experiments.estimates import Estimate, difference, mean
 from tandem.experiments.scales import Scale
 from tandem.experiments.section import Algorithms, Results, Table, write_csv, write_figure
@@ -74,15 +75,19 @@ class Swept:
         self._write_data(out, name)
         figure = Figure(figsize=(11, 4.4), layout="constrained")
         for axes, measure in zip(figure.subplots(1, 2), (HYPERVOLUME, SPARSITY), strict=True):
+            centres = {}
             for algorithm in self.algorithms:
                 line = self.line(measure, algorithm)
-                centre = [point.value for point in line]
+                centres[algorithm] = [point.value for point in line]
                 spread = [[p.value - p.low for p in line], [p.high - p.value for p in line]]
-                axes.errorbar(self.values, centre, yerr=spread, label=label(algorithm), capsize=3, **look(algorithm))
+                style = {"label": label(algorithm), "capsize": 3, **look(algorithm)}
+                axes.errorbar(self.values, centres[algorithm], yerr=spread, **style)
             axes.set(xlabel=axis, ylabel=measure)
             axes.grid(color="#e6e6e6", linewidth=0.7)
             if measure == SPARSITY:
                 axes.set_yscale("log")
+            else:
+                look_closely(axes, centres)
         figure.axes[0].legend(frameon=False, fontsize=9)
         return write_figure(figure, out, name)
 
