@@ -1,5 +1,7 @@
 """Results that nobody trained, for tests of what is made of them."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from tandem.experiments.cells import Cell, Result, write_result
 from tandem.experiments.sweep import Done, Job
 from tandem.experiments.work import QUANTILES
 
+DEADLY_SEED = 2
 Volume = Callable[[Cell], float]
 
 
@@ -52,6 +55,22 @@ class Pretending:
             for cell in job:
                 write_result(made_up(cell, self.volume(cell)), out)
             yield Done(job)
+
+
+def dying_once(job: Job, out: Path) -> None:
+    """Work for a process: made-up results, but the first that comes to ``DEADLY_SEED`` is killed over it."""
+    struck = out / "struck"
+    if job[0].seed == DEADLY_SEED and not struck.exists():
+        struck.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    for cell in job:
+        write_result(made_up(cell), out)
+
+
+def dying(job: Job, out: Path) -> None:
+    """The same, but every one that comes to it is killed."""
+    (out / "struck").unlink(missing_ok=True)
+    dying_once(job, out)
 
 
 class Silent:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from made_up import Pretending, Silent, made_up
+from made_up import Pretending, Silent, dying, dying_once, made_up
 from tandem.errors import InputError
 from tandem.experiments.cells import RESULT, Cell, Result, by_kind, folder_of, read_result, write_result
+from tandem.experiments.engines import Processes
 from tandem.experiments.scales import CPU, PAPER, SMOKE, scale_named
 from tandem.experiments.sweep import jobs_of, sweep
 
@@ -35,6 +36,19 @@ def test_a_cell_that_fails_costs_no_other_and_is_tried_again(tmp_path: Path) -> 
     again = Pretending()
     assert len(sweep(CELLS, tmp_path, again, 1, Silent())) == 6
     assert again.asked == [(CELLS[1],)]
+
+
+def test_what_is_lost_with_a_killed_worker_is_done_again(tmp_path: Path) -> None:
+    watcher = Silent()
+    assert len(sweep(CELLS[:3], tmp_path, Processes(1, dying_once), 1, watcher)) == 3
+    assert (tmp_path / "struck").exists()
+    assert [done.failure for done in watcher.done] == [None] * 3
+
+
+def test_a_job_that_kills_every_worker_is_given_up_and_costs_no_other(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"1 of 3 cells failed.*its process was killed; is there enough memory"):
+        sweep(CELLS[:3], tmp_path, Processes(1, dying), 1, Silent())
+    assert [read_result(cell, tmp_path) is not None for cell in CELLS[:3]] == [True, True, False]
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"cell": 3}', "other"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -16,6 +16,19 @@ import jax
 from tandem.errors import InputError
 from tandem.experiments.sweep import Done, Job
 from tandem.experiments.work import perform
+
+Work = Callable[[Job, Path], str | None]  # does a job below a folder, and says what went wrong, if anything
+
+
+def attempt(job: Job, out: Path) -> str | None:
+    """Do a job; what went wrong, or None."""
+    try:
+        perform(job, out)
+    except InputError as error:
+        return str(error)
+    except (RuntimeError, OSError, ArithmeticError, ValueError) as error:  # of this job; the others may do well
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
 
 
 class Here:
@@ -37,6 +50,7 @@ class Processes:
     """Several at a time, each in a process of its own: for a GPU that one leaves idle, or many cores."""
 
     workers: int
+    work: Work = attempt
 
     def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
         """As they end. What is lost with a process that is killed is tried again, as long as others come to an end."""
@@ -47,7 +61,7 @@ class Processes:
             spawn = multiprocessing.get_context("spawn")
             pool = ProcessPoolExecutor(self.workers, mp_context=spawn, initializer=_end_with_parent)
             try:
-                futures: dict[Future[str | None], Job] = {pool.submit(attempt, job, out): job for job in waiting}
+                futures: dict[Future[str | None], Job] = {pool.submit(self.work, job, out): job for job in waiting}
                 for future in as_completed(futures):
                     try:
                         yield Done(futures[future], future.result())
@@ -71,17 +85,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def attempt(job: Job, out: Path) -> str | None:
-    """Do a job; what went wrong, or None."""
-    try:
-        perform(job, out)
-    except InputError as error:
-        return str(error)
-    except (RuntimeError, OSError, ArithmeticError, ValueError) as error:  # of this job; the others may do well
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return None
 
 
 def seeds_together(seeds: int) -> int:
