@@ -9,6 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, serve_all, step, step_or_restart
 from tandem.feel.arrivals import PoissonProcess
@@ -262,6 +265,19 @@ def test_the_planned_gain_is_a_true_quantile(k_db: float) -> None:
     draws = jax.vmap(lambda key: channel.gain(jnp.zeros(()), key))(keys(20_000))
     assert np.all(np.abs(np.mean(np.asarray(draws) < worst, axis=0) - outage) < 0.005)
     np.testing.assert_allclose(np.mean(draws, axis=0), channel.mean, rtol=0.03)
+
+
+@given(
+    rate=st.floats(0.0, 60.0), duration_s=st.floats(0.1, 20.0), outage=st.floats(-12.0, -0.01).map(lambda x: 10.0**x)
+)
+def test_the_planned_requests_are_a_true_quantile(rate: float, duration_s: float, outage: float) -> None:
+    """The requests the shield plans with are exceeded as rarely as planned, and one fewer more often."""
+    process = PoissonProcess(jnp.array([rate]))
+    most = float(process.most(duration_s, outage)[0])
+    law = scipy.stats.poisson(float(process.mean_rate()[0]) * duration_s)
+    assert most == law.isf(outage)
+    assert law.cdf(most) >= 1 - outage
+    assert most == 0 or law.cdf(most - 1) < 1 - outage
 
 
 def rician(mean: jax.Array, k: float) -> RicianChannel:

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Float
 
 from tandem.feel.draws import packed_uniforms
@@ -82,7 +82,7 @@ class RayleighChannel(ChannelModel):
         return self.mean * jax.random.exponential(key, self.mean.shape, self.mean.dtype)
 
     def worst_gain(self, outage: float) -> Column:
-        return np.asarray(self.mean, np.float64) * float(scipy.stats.expon.ppf(outage))
+        return np.asarray(self.mean, np.float64) * -math.log1p(-outage)  # of an exponential power
 
 
 class RicianChannel(ChannelModel):
@@ -103,7 +103,7 @@ class RicianChannel(ChannelModel):
     def worst_gain(self, outage: float) -> Column:
         scattered = float(self.scattered)
         k = float(self.direct) / scattered
-        factor = float(scipy.stats.ncx2.ppf(outage, df=2, nc=2 * k)) * scattered / 2
+        factor = float(scipy.special.chndtrix(outage, 2, 2 * k)) * scattered / 2  # of a non-central chi-squared one
         return np.asarray(self.mean, np.float64) * factor
 
 

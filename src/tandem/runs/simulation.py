@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
@@ -60,7 +60,7 @@ def half_width(by_seed: Values) -> list[float | None]:
     count = len(by_seed)
     if count < 2:
         return [None] * by_seed.shape[1]
-    quantile = float(scipy.stats.t.ppf(0.975, count - 1))
+    quantile = float(scipy.special.stdtrit(count - 1, 0.975))
     return [float(width) for width in quantile * by_seed.std(axis=0, ddof=1) / np.sqrt(count)]
 
 
