@@ -1,0 +1,81 @@
+"""A device's memory: one file, whole or as it was before, and one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import InputError
+from tandem.federated.fleet.messages import GarbledError, Report, from_bytes, to_bytes
+from tandem.federated.fleet.station import Counts, Place, Station, newcomer
+from tandem.runs.files import written_whole
+from tandem.runs.weights import arrays_of, filled, read_arrays, write_arrays
+
+REPORT = "report"
+COUNTS = "counts."
+POLL_S = 0.05
+
+
+def path_of(folder: Path, number: int) -> Path:
+    """Where a device's state is."""
+    return folder / f"device-{number}.safetensors"
+
+
+def keep(path: Path, station: Station) -> None:
+    """Write the state; it survives the process, and the machine's power."""
+    report = b"" if station.report is None else to_bytes(station.report)
+    arrays = {COUNTS + name: array for name, array in arrays_of(station.counts).items()}
+    arrays[REPORT] = np.frombuffer(report, np.uint8)
+    note = {name: getattr(station, name) for name in ("run", "number", "round", "settled", "unsettled")}
+    with written_whole(path) as temporary:
+        write_arrays(temporary, arrays, note)
+        _sync(temporary)  # before it takes its place, or a power cut could leave an empty file there
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def recall(path: Path, place: Place) -> Station | None:
+    """The state as it was kept; None if there is none. InputError if it is damaged, or of another fleet."""
+    if not path.exists():
+        return None
+    arrays, note = read_arrays(path)
+    try:
+        stored = arrays.pop(REPORT).tobytes()
+        report = from_bytes(Report, stored) if stored else None
+        fields: dict[str, Any] = {name: note[name] for name in ("run", "number", "round", "settled", "unsettled")}
+    except (KeyError, GarbledError):
+        raise InputError(f"{path}: is not the state of a device; move it away to begin anew.") from None
+    like = newcomer(place, note["run"], 0.0).counts
+    counts: Counts = filled(like, {name.removeprefix(COUNTS): array for name, array in arrays.items()}, path)
+    return Station(counts=counts, report=report, **fields)
+
+
+@contextmanager
+def alone_with(path: Path, patience_s: float) -> Iterator[None]:
+    """No other process works on this state meanwhile; TimeoutError if one does for longer than ``patience_s``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    until_s = time.monotonic() + patience_s
+    with path.with_suffix(".lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until_s:
+                    raise TimeoutError(f"{path}: another process is at work on it.") from None
+                time.sleep(POLL_S)
+        yield  # the lock goes with the file, also when the process dies

@@ -1,0 +1,1 @@
+"""A fleet's messages over Flower: the only place that knows it."""

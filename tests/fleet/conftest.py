@@ -1,0 +1,48 @@
+"""A small fleet on digits, with a cache of its own, and devices that answer without anything in between."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_fleet import FLEET, SEED, SIZE, Carrier
+
+from tandem.federated.fleet.answering import Device
+from tandem.federated.fleet.hardware import SimulatedHardware
+from tandem.federated.fleet.messages import to_bytes
+from tandem.federated.fleet.problem import Problem, problem_of
+from tandem.federated.fleet.station import Place
+from tandem.feel import System, build_system
+from tandem.scenario import load_scenario
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def system(cache: None) -> System:
+    return build_system(load_scenario("paper", FLEET))
+
+
+@pytest.fixture(scope="session")
+def problem(system: System) -> Problem:
+    return problem_of(system, SEED)
+
+
+@pytest.fixture(scope="session")
+def places(problem: Problem) -> list[Place]:
+    return [Place.of(problem, n) for n in range(SIZE)]
+
+
+@pytest.fixture
+def devices(places: list[Place], tmp_path: Path) -> list[Device]:
+    return [Device(place, tmp_path, SimulatedHardware(), patience_s=0.2) for place in places]
+
+
+@pytest.fixture
+def direct(devices: list[Device]) -> Carrier:
+    """A carrier that never fails."""
+    return lambda instructions: {order.device: devices[order.device].answer(to_bytes(order)) for order in instructions}

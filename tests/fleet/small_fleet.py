@@ -1,0 +1,8 @@
+"""The fleet of these tests."""
+
+from tandem.federated.fleet.playing import Carrier
+
+SIZE, SEED = 4, 3
+FLEET = {"accuracy.task": "digits", "fleet.size": SIZE, "rounds": 12}
+
+__all__ = ["FLEET", "SEED", "SIZE", "Carrier"]
