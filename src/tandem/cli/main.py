@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from tandem import __version__
-from tandem.cli import calibrate, evaluate, front, pick, pretrain, reproduce, runs, scenario, simulate, train
+from tandem.cli import calibrate, evaluate, fleet, front, pick, pretrain, reproduce, runs, scenario, simulate, train
 from tandem.errors import InputError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("reproduce")(reproduce.reproduce)
 app.command("calibrate")(calibrate.calibrate)
 app.command("pretrain")(pretrain.pretrain)
+app.add_typer(fleet.app, name="fleet")
 
 
 def _print_version(wanted: bool) -> None:

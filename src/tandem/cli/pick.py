@@ -40,7 +40,7 @@ def pick(
 
     Policies that broke constraints more often than the run tolerates are left out, unless all did.
     """
-    preference = None if prefer is None else _weights(prefer)
+    preference = None if prefer is None else weights(prefer)
     limits = {"min_accuracy": min_accuracy, "max_latency_s": max_latency, "max_energy_j": max_energy}
 
     from tandem.runs.run import open_run
@@ -67,7 +67,7 @@ def pick(
     _print(run, opened, record, choice.reason, lines, exact)
 
 
-def _weights(text: str) -> tuple[float, float, float]:
+def weights(text: str) -> tuple[float, float, float]:
     """From ``accuracy=0.5,latency=0.3``; what is not named counts as 0. The weights come out adding up to 1."""
     given: dict[str, float] = {}
     for part in text.split(","):

@@ -22,6 +22,12 @@ def changed(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System]:
         return run.scenario, run.system()
     scenario = load_scenario(run.folder / SCENARIO, overrides)
     system = build_system(scenario)
+    check_fits(run, system)
+    return scenario, system
+
+
+def check_fits(run: Run, system: System) -> None:
+    """Refuse a fleet that the run's policies cannot decide for."""
     before = run.system()
     if not _fits(run.policy(0), system):
         if system.observation != before.observation:
@@ -33,7 +39,6 @@ def changed(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System]:
             f"{run.folder}: its policies were trained for {before.size} devices and cannot decide for {system.size}; "
             f"train for that size, or use the fleet network, which fits any."
         )
-    return scenario, system
 
 
 def _fits(policy: NeuralPolicy, system: System) -> bool:

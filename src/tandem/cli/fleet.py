@@ -1,0 +1,163 @@
+"""``tandem fleet``: devices and server as processes of their own, over Flower."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
+from tandem.cli.pick import weights
+from tandem.cli.simulate import POLICIES
+from tandem.cli.tasks import DataOption, TaskOption, counting, preparing, task_overrides
+from tandem.errors import InputError
+from tandem.scenario import load_scenario
+from tandem.scenario.wording import did_you_mean
+
+MARGIN_S = 50.0  # on top of L_max, for messages and for the first round's compilation
+
+app = typer.Typer(no_args_is_help=True, help="Run a fleet for real: devices and server as processes, over Flower.")
+
+
+@app.command("run")
+def run(
+    scenario: ScenarioArgument = "paper",
+    task: TaskOption = None,
+    data: DataOption = None,
+    policy: Annotated[str, typer.Option(help=f"A rule ({POLICIES}) or the folder of a trained run.")] = "threshold",
+    prefer: Annotated[
+        str | None, typer.Option(metavar="NAME=WEIGHT,...", help="What matters how much, for a trained run.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to play.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="The world's seed, as in 'tandem simulate'.")] = 0,
+    engine: Annotated[str, typer.Option(help="simulation (in Ray) or deployment (on loopback).")] = "simulation",
+    hardware: Annotated[str, typer.Option(help="What devices set: simulated or cpufreq.")] = "simulated",
+    deadline_s: Annotated[
+        float | None,
+        typer.Option("--deadline", min=0.1, metavar="S", help="Wait so long for reports; default: L_max and a margin."),
+    ] = None,
+    wait_s: Annotated[float, typer.Option("--wait", min=0, metavar="S", help="Wait so long for devices first.")] = 120,
+    overrides: SetOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; default: fleets/SCENARIO-POLICY.", show_default=False)
+    ] = None,
+    trace: Annotated[str, typer.Option(help="Format of the trace: csv, parquet or none.")] = "csv",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a fleet: a server that decides, devices that serve, train and report, one exchange a round.
+
+    Decisions, queues and data are those of 'tandem simulate' with the same scenario, task, seed and policy, for as long
+    as every device answers. A device that does not costs its own contribution to that round. Writes fleet.json,
+    scenario.yaml and a trace in the simulator's format.
+    """
+    preference = None if prefer is None else weights(prefer)
+    loaded = load_scenario(scenario, task_overrides(task, data) + list(overrides or []) + [f"rounds={rounds}"])
+    if loaded.accuracy.task is None:
+        raise InputError("--task: a fleet needs models to run; name a task, such as --task digits.")
+
+    from tandem.federated.fleet.hardware import HARDWARE
+    from tandem.federated.fleet.settings import SETTINGS, FleetSettings, policy_named, write_settings
+    from tandem.federated.flower.engine import ENGINES, Launch, check_installed, play
+    from tandem.feel.system import build_system
+    from tandem.runs.files import results_folder
+    from tandem.runs.trace import check_format
+
+    check_installed()
+    for option, value, known in (("--engine", engine, ENGINES), ("--hardware", hardware, tuple(HARDWARE))):
+        if value not in known:
+            raise InputError(f"{option} {value}: is not known; {did_you_mean(value, known)}.")
+    if engine == "simulation" and hardware != "simulated":
+        raise InputError(f"--hardware {hardware}: devices in a simulation share a machine; use --engine deployment.")
+    if trace != "none":
+        check_format(trace)
+    with preparing(loaded):
+        policy_named(policy, preference, build_system(loaded))  # refuse what cannot decide before anything is started
+    decider = policy if not Path(policy).is_dir() else str(Path(policy).resolve())
+    folder = results_folder(out or Path("fleets") / f"{loaded.name}-{Path(policy).name}", SETTINGS)
+    settings = FleetSettings(
+        run=uuid.uuid4().hex,
+        policy=decider,
+        prefer=preference,
+        seed=seed,
+        rounds=rounds,
+        deadline_s=loaded.limits.round_max_s + MARGIN_S if deadline_s is None else deadline_s,
+        patience_s=wait_s,
+        trace=trace,
+    )
+    write_settings(folder, settings, loaded)
+    size = loaded.fleet.size
+    with counting(f"Running {policy} on {loaded.name}: {size} devices, {rounds} rounds, {engine} engine") as progress:
+
+        def told(line: dict[str, Any]) -> None:
+            progress(line["done"], rounds, f"rounds, {line['reported']} of {size} devices heard")
+
+        found = play(Launch(folder.resolve(), settings, size, hardware), engine, told)
+    document = {
+        "scenario": loaded.name,
+        "policy": policy,
+        "task": loaded.accuracy.task.kind,
+        "engine": engine,
+        "seed": seed,
+        "devices": size,
+        **found,
+        "folder": str(folder),
+    }
+    if as_json:
+        print_json(document)
+        return
+    _print(document)
+
+
+@app.command("device")
+def device(
+    scenario: ScenarioArgument,
+    number: Annotated[int, typer.Option(min=0, help="Which device of the fleet this is, from 0.")],
+    address: Annotated[Path, typer.Option(help="The socket to listen on; the SuperNode's device-address.")],
+    memory: Annotated[Path, typer.Option(help="The folder of the device's durable state.")],
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="The world's seed: the server's.")] = 0,
+    hardware: Annotated[str, typer.Option(help="What it sets: simulated or cpufreq.")] = "simulated",
+) -> None:
+    """Be one device of a fleet: hold its queue, samples and model, and obey what its SuperNode brings."""
+    loaded = load_scenario(scenario)
+
+    from tandem.federated.fleet.answering import Device
+    from tandem.federated.fleet.hardware import HARDWARE
+    from tandem.federated.fleet.listening import listen
+    from tandem.federated.fleet.problem import problem_of
+    from tandem.federated.fleet.station import Place
+    from tandem.feel.system import build_system
+
+    if hardware not in HARDWARE:
+        raise InputError(f"--hardware {hardware}: is not known; {did_you_mean(hardware, tuple(HARDWARE))}.")
+    if number >= loaded.fleet.size:
+        raise InputError(f"--number {number}: the fleet has devices 0 to {loaded.fleet.size - 1}; choose one of them.")
+    obeying = HARDWARE[hardware]()
+    with preparing(loaded):
+        place = Place.of(problem_of(build_system(loaded), seed), number)
+    listen(Device(place, memory, obeying), address)
+
+
+def _print(document: dict[str, Any]) -> None:
+    console = Console()
+    console.print(
+        f"[bold]{document['policy']}[/bold] on [bold]{document['scenario']}[/bold]: {document['devices']} devices, "
+        f"{document['rounds']} rounds over Flower ({document['engine']})",
+        highlight=False,
+    )
+    table = Table("", "", "", box=None)
+    labels = {"accuracy": "accuracy", "latency_s": "latency (s)", "energy_j": "energy (J)"}
+    for name, label in labels.items():
+        table.add_row(label, f"{document['objectives'][name]:.4g}", "")
+    table.add_row("trainers a round", f"{document['trainers_per_round']:.2f}", "")
+    table.add_row("reports", str(document["reports"]), f"of {document['reports_expected']}")
+    wall = document["wall_s_by_round"]
+    table.add_row("round by the wall clock (s)", f"{sum(wall) / len(wall):.2f}", f"the first {wall[0]:.1f}")
+    console.print(table)
+    for failure in document["failures"]:
+        line = f"round {failure['round']}, {failure['device']}: {failure['reason']}"
+        console.print(line, style="dim", highlight=False, markup=False)
+    console.print(f"Written to {document['folder']}/", highlight=False)
