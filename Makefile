@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test extras test-extras lint format benchmark benchmark-training calibrate clean
+.PHONY: demo test extras test-extras test-fleet lint format benchmark benchmark-training calibrate clean
 
 demo: .venv/ready
 	if test -e runs/demo/run.json; then $(BIN)/tandem train --resume runs/demo; \
@@ -22,6 +22,12 @@ extras:
 
 test-extras: extras
 	WANDB_MODE=disabled .venv-extras/bin/python -m pytest -n 0 -m extras tests/extras tests/learn/test_evolution.py
+
+# A fleet over Flower, as real processes; in a virtual environment of its own.
+test-fleet:
+	test -d .venv-fleet || $(PYTHON) -m venv .venv-fleet
+	.venv-fleet/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
+	.venv-fleet/bin/python -m pytest -n 0 -m fleet tests/fleet
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check
@@ -56,4 +62,4 @@ calibrate: .venv/ready
 	touch $@ .venv/ready
 
 clean:
-	rm -rf .venv .venv-extras .cache simulations calibrations runs/demo
+	rm -rf .venv .venv-extras .venv-fleet fleets .cache simulations calibrations runs/demo

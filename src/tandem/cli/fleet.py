@@ -61,7 +61,8 @@ def run(
 
     from tandem.federated.fleet.hardware import HARDWARE
     from tandem.federated.fleet.settings import SETTINGS, FleetSettings, policy_named, write_settings
-    from tandem.federated.flower.engine import ENGINES, Launch, check_installed, play
+    from tandem.federated.flower.engine import ENGINES, check_installed, play
+    from tandem.federated.flower.machines import Launch
     from tandem.feel.system import build_system
     from tandem.runs.files import results_folder
     from tandem.runs.trace import check_format

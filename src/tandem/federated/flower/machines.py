@@ -1,0 +1,113 @@
+"""Flower on this machine: a SuperLink, and for a deployment the devices and SuperNodes that real machines would run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+
+from tandem.federated.fleet.settings import MEMORY, SCENARIO, FleetSettings
+from tandem.federated.flower.processes import free_port, none_left, running, wait_for_port
+
+APP = Path(__file__).parent / "app"
+START_S = 60.0  # for a SuperLink to listen
+HERE = "here"  # what the SuperLink is called in Flower's configuration
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # keeps Ray on loopback
+    "JAX_PLATFORMS": "cpu",  # many processes: none may take the accelerator for itself
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One run on this machine."""
+
+    folder: Path  # of the run: settings and scenario are there
+    settings: FleetSettings
+    size: int
+    hardware: str = "simulated"
+
+    @property
+    def log(self) -> Path:
+        """What Flower says."""
+        return self.folder / "flower.log"
+
+
+@dataclass(frozen=True)
+class Machines:
+    """A SuperLink that runs, and what it takes to start more beside it."""
+
+    launch: Launch
+    neutral: Path  # Flower would take code from the working directory instead of from the app
+    port: int
+    environment: dict[str, str]
+    stack: ExitStack
+
+    def start_device(self, number: int) -> Popen[bytes]:
+        """A device's own process, as ``tandem fleet device`` starts it."""
+        launch = self.launch
+        command = [sys.executable, "-m", "tandem", "fleet", "device", str(launch.folder / SCENARIO)]
+        command += ["--number", str(number), "--seed", str(launch.settings.seed), "--hardware", launch.hardware]
+        command += ["--memory", str(launch.folder / MEMORY), "--address", str(self.address(number))]
+        return self._started(command, launch.folder / f"device-{number}.log")
+
+    def start_node(self, number: int) -> Popen[bytes]:
+        """The SuperNode beside a device."""
+        command = [_command("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{self.port}"]
+        command += ["--host", "127.0.0.1", "--port", str(free_port())]
+        command += ["--node-config", f'partition-id={number} device-address="{self.address(number)}"']
+        return self._started(command, self.launch.log)
+
+    def submit(self, simulation: bool) -> Popen[bytes]:
+        """Begin the run; the process ends with it."""
+        command = [_command("flwr"), "run", str(APP), HERE, "--stream"]
+        command += ["--run-config", f'folder="{self.launch.folder.resolve()}"']
+        if simulation:
+            command += ["--federation-config", f"num-supernodes={self.launch.size} client-resources-num-cpus=1"]
+        return self._started(command, self.launch.log)
+
+    def address(self, number: int) -> Path:
+        """Where a device listens for its SuperNode."""
+        return self.neutral / f"device-{number}.socket"
+
+    def _started(self, command: list[str], log: Path) -> Popen[bytes]:
+        return self.stack.enter_context(running(command, self.neutral, self.environment, log))
+
+
+@contextmanager
+def superlink(launch: Launch, simulation: bool) -> Iterator[Machines]:
+    """A SuperLink for the length of the block; afterwards nothing that was started is left."""
+    launch.log.unlink(missing_ok=True)
+    with ExitStack() as stack:
+        neutral = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-fleet-")))
+        stack.enter_context(none_left(str(neutral)))
+        port = free_port()
+        environment = _environment(neutral, port)
+        command = [_command("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--simulation"] if simulation else []
+        process = stack.enter_context(running(command, neutral, environment, launch.log))
+        wait_for_port(port, process, START_S, launch.log)
+        yield Machines(launch, neutral, port, environment, stack)
+
+
+def _environment(neutral: Path, port: int) -> dict[str, str]:
+    home = neutral / "flower"
+    home.mkdir()
+    (home / "config.toml").write_text(f'[superlink.{HERE}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
+    beside = str(Path(sys.executable).parent)  # Flower starts its own commands by name
+    path = os.pathsep.join([beside, os.environ.get("PATH", "")])
+    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
+
+
+def _command(name: str) -> str:
+    """Flower's command of the same installation as this Python."""
+    return str(Path(sys.executable).parent / name)

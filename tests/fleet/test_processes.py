@@ -1,0 +1,167 @@
+"""Real processes over Flower: the run agrees with the simulation, and survives what happens to processes."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Listener
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_fleet import FLEET, SEED, SIZE
+
+from tandem.federated.fleet.problem import problem_of
+from tandem.federated.fleet.settings import MEMORY, FleetSettings, write_settings
+from tandem.federated.fleet.station import Place, whole
+from tandem.federated.fleet.store import path_of, recall
+from tandem.feel import System, build_system
+from tandem.policy import RULES
+from tandem.runs.simulation import histories
+from tandem.runs.trace import trace_table, write_trace
+from tandem.scenario import load_scenario
+
+pytest.importorskip("flwr")
+pytestmark = [pytest.mark.fleet, pytest.mark.timeout(600)]
+
+ROUNDS = 6
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def command(folder: Path, engine: str, *more: str) -> list[str]:
+    said = ["--task", "digits", "--seed", str(SEED), "--rounds", str(ROUNDS), "--engine", engine, "--out", str(folder)]
+    return [
+        sys.executable,
+        "-m",
+        "tandem",
+        "fleet",
+        "run",
+        "paper",
+        *said,
+        "--set",
+        f"fleet.size={SIZE}",
+        "--json",
+        *more,
+    ]
+
+
+def left_over(folder: Path) -> list[str]:
+    """Processes that still know of this run."""
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in found.splitlines() if str(folder) in line or "tandem-fleet-" in line]
+
+
+@pytest.mark.parametrize("engine", ["simulation", "deployment"])
+def test_a_run_over_flower_is_the_simulated_one(engine: str, tmp_path: Path, system: System) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(command(folder, engine), capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["failures"] == []
+    assert document["reports"] == SIZE * ROUNDS
+    names = [f"device-{n}" for n in range(SIZE)]
+    ((states, outcome),) = histories(system, RULES["threshold"](), [SEED])
+    write_trace(tmp_path / "simulated.csv", [trace_table(SEED, names, states, outcome)])
+    found, expected = rows(folder / "trace.csv"), rows(tmp_path / "simulated.csv")[: SIZE * ROUNDS]
+    assert sum(row["trained"] == "1" for row in found) >= 3
+    for one, other in zip(found, expected, strict=True):
+        for name in ("round", "device", "train", "trained", "violated"):
+            assert one[name] == other[name]
+        for name in ("queue", "data", "power_w", "frequency_hz", "duration_s", "energy_j", "accuracy"):
+            assert float(one[name]) == pytest.approx(float(other[name]), rel=1e-4, abs=1e-5), name
+    assert left_over(folder) == []
+
+
+def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(command(folder, "deployment"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until_s = time.monotonic() + 120
+    while not (folder / "progress.jsonl").exists() and time.monotonic() < until_s:
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=90)
+    assert (process.returncode, out) == (130, b"")
+    assert left_over(folder) == []
+
+
+def lie(address: Path) -> Callable[[], None]:
+    """A device that answers every instruction with noise; returns what ends it."""
+    address.unlink(missing_ok=True)
+    listener = Listener(str(address), family="AF_UNIX")
+
+    def answer() -> None:
+        while True:
+            try:
+                with listener.accept() as caller:
+                    caller.recv_bytes()
+                    caller.send_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00not json")
+            except OSError:
+                return
+
+    threading.Thread(target=answer, daemon=True).start()
+    return listener.close
+
+
+def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
+    """Device 0 is killed and comes back, 1 hangs and later loses its node, 2 lies for a while, 3 joins late."""
+    from tandem.federated.flower.engine import followed
+    from tandem.federated.flower.machines import Launch, superlink
+
+    scenario = load_scenario("paper", FLEET)
+    settings = FleetSettings(run="faults", policy="threshold", seed=SEED, rounds=14, deadline_s=15, patience_s=45)
+    write_settings(tmp_path, settings, scenario)
+    launch = Launch(tmp_path, settings, SIZE)
+    with superlink(launch, simulation=False) as machines:
+        devices = {n: machines.start_device(n) for n in range(3)}
+        nodes = {n: machines.start_node(n) for n in range(3)}
+        honest: list[Callable[[], None]] = []
+
+        def happens(line: dict[str, Any]) -> None:
+            done = line["done"]
+            if done == 1:
+                os.killpg(devices[0].pid, signal.SIGKILL)
+                machines.start_device(3)
+                machines.start_node(3)
+            if done == 2:
+                devices[0] = machines.start_device(0)
+                os.killpg(devices[1].pid, signal.SIGSTOP)
+            if done == 3:
+                os.killpg(devices[1].pid, signal.SIGCONT)
+                os.killpg(devices[2].pid, signal.SIGKILL)
+                honest.append(lie(machines.address(2)))
+            if done == 5:
+                honest.pop()()
+                devices[2] = machines.start_device(2)
+            if done == 7:
+                os.killpg(nodes[1].pid, signal.SIGKILL)
+            if done == 8:
+                machines.start_node(1)  # under another number, with the same device behind it
+
+        document = followed(launch, machines.submit(simulation=False), happens)
+    assert document["rounds"] == 14
+    failed = {(one["round"], one["device"]) for one in document["failures"]}
+    assert (1, "device-0") in failed
+    assert (2, "device-1") in failed
+    assert (4, "device-2") in failed
+    assert (0, "device-3") in failed
+    assert (7, "device-1") in failed
+    assert not {one for one in failed if one[0] >= 12}  # all are back
+    problem = problem_of(build_system(scenario), SEED)
+    trained = [row for row in rows(tmp_path / "trace.csv") if row["trained"] == "1"]
+    for n in range(SIZE):
+        station = recall(path_of(tmp_path / MEMORY, n), Place.of(problem, n))
+        held = whole(station)
+        assert held["samples"] == held["discarded"] + held["trained"] + held["buffered"]
+        assert held["requests"] == held["served"] + held["unkept_requests"] + held["waiting"]
+        assert (held["lost"], station.round) == (0, 13)
+        mine = [float(row["data"]) for row in trained if row["device"] == f"device-{n}" and row["round"] != "13"]
+        assert held["trained"] == pytest.approx(sum(mine), abs=2 * len(mine) + 1)
