@@ -35,6 +35,10 @@ def run(
     rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to play.")] = 5,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="The world's seed, as in 'tandem simulate'.")] = 0,
     engine: Annotated[str, typer.Option(help="simulation (in Ray) or deployment (on loopback).")] = "simulation",
+    superlink: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", show_default=False, help="A SuperLink of Flower's configuration; starts nothing."),
+    ] = None,
     hardware: Annotated[str, typer.Option(help="What devices set: simulated or cpufreq.")] = "simulated",
     deadline_s: Annotated[
         float | None,
@@ -61,7 +65,7 @@ def run(
 
     from tandem.federated.fleet.hardware import HARDWARE
     from tandem.federated.fleet.settings import SETTINGS, FleetSettings, policy_named, write_settings
-    from tandem.federated.flower.engine import ENGINES, check_installed, play
+    from tandem.federated.flower.engine import ENGINES, check_installed, play, play_on
     from tandem.federated.flower.machines import Launch
     from tandem.feel.system import build_system
     from tandem.runs.files import results_folder
@@ -91,17 +95,18 @@ def run(
     )
     write_settings(folder, settings, loaded)
     size = loaded.fleet.size
-    with counting(f"Running {policy} on {loaded.name}: {size} devices, {rounds} rounds, {engine} engine") as progress:
+    with counting(f"Running {policy} on {loaded.name}: {size} devices, {rounds} rounds over Flower") as progress:
 
         def told(line: dict[str, Any]) -> None:
             progress(line["done"], rounds, f"rounds, {line['reported']} of {size} devices heard")
 
-        found = play(Launch(folder.resolve(), settings, size, hardware), engine, told)
+        launch = Launch(folder.resolve(), settings, size, hardware)
+        found = play(launch, engine, told) if superlink is None else play_on(superlink, launch, told)
     document = {
         "scenario": loaded.name,
         "policy": policy,
         "task": loaded.accuracy.task.kind,
-        "engine": engine,
+        "engine": engine if superlink is None else f"superlink {superlink}",
         "seed": seed,
         "devices": size,
         **found,

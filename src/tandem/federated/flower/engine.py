@@ -17,7 +17,7 @@ from typing import Any
 
 from tandem.errors import InputError
 from tandem.federated.fleet.settings import FAILURE, PROGRESS, RESULT
-from tandem.federated.flower.machines import Launch, superlink
+from tandem.federated.flower.machines import Launch, submitted_to, superlink
 from tandem.federated.flower.processes import POLL_S, last_line
 
 ENGINES = ("simulation", "deployment")
@@ -40,6 +40,13 @@ def play(launch: Launch, engine: str, told: Told) -> dict[str, Any]:
             machines.start_device(number)
             machines.start_node(number)
         return followed(launch, machines.submit(simulation), told)
+
+
+def play_on(name: str, launch: Launch, told: Told) -> dict[str, Any]:
+    """Run the fleet on a SuperLink and devices that run already; this machine must be the SuperLink's."""
+    check_installed()
+    with submitted_to(name, launch) as submitted:
+        return followed(launch, submitted, told)
 
 
 def followed(launch: Launch, submitted: Popen[bytes], told: Told) -> dict[str, Any]:

@@ -69,11 +69,8 @@ class Machines:
 
     def submit(self, simulation: bool) -> Popen[bytes]:
         """Begin the run; the process ends with it."""
-        command = [_command("flwr"), "run", str(APP), HERE, "--stream"]
-        command += ["--run-config", f'folder="{self.launch.folder.resolve()}"']
-        if simulation:
-            command += ["--federation-config", f"num-supernodes={self.launch.size} client-resources-num-cpus=1"]
-        return self._started(command, self.launch.log)
+        more = ["--federation-config", f"num-supernodes={self.launch.size} client-resources-num-cpus=1"]
+        return self._started([*_submission(self.launch, HERE), *(more if simulation else [])], self.launch.log)
 
     def address(self, number: int) -> Path:
         """Where a device listens for its SuperNode."""
@@ -97,6 +94,21 @@ def superlink(launch: Launch, simulation: bool) -> Iterator[Machines]:
         process = stack.enter_context(running(command, neutral, environment, launch.log))
         wait_for_port(port, process, START_S, launch.log)
         yield Machines(launch, neutral, port, environment, stack)
+
+
+@contextmanager
+def submitted_to(name: str, launch: Launch) -> Iterator[Popen[bytes]]:
+    """The run, begun on a SuperLink that runs already and that the user's Flower configuration knows by this name."""
+    launch.log.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tandem-fleet-") as neutral:
+        environment = {**os.environ, **QUIET}
+        with running(_submission(launch, name), Path(neutral), environment, launch.log) as process:
+            yield process
+
+
+def _submission(launch: Launch, name: str) -> list[str]:
+    folder = ["--run-config", f'folder="{launch.folder.resolve()}"']
+    return [_command("flwr"), "run", str(APP), name, "--stream", *folder]
 
 
 def _environment(neutral: Path, port: int) -> dict[str, str]:

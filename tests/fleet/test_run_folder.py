@@ -1,0 +1,136 @@
+"""A run's folder: what the server is told, what it leaves, and what the command line refuses before anything starts."""
+
+import importlib.util
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Client
+from pathlib import Path
+
+import pytest
+from small_fleet import FLEET, SEED, SIZE, Carrier
+from typer.testing import CliRunner
+
+from tandem.cli.main import app
+from tandem.errors import InputError
+from tandem.federated.fleet import listening
+from tandem.federated.fleet.answering import Device
+from tandem.federated.fleet.coordinator import opened, plan
+from tandem.federated.fleet.messages import Instruction, Report, from_bytes, to_bytes
+from tandem.federated.fleet.problem import Problem
+from tandem.federated.fleet.running import play_into
+from tandem.federated.fleet.settings import FleetSettings, policy_named, read_problem, read_settings, write_settings
+from tandem.feel import System, build_system
+from tandem.policy.rules import Threshold
+from tandem.scenario import load_scenario
+
+
+def settings_for(folder: Path, rounds: int) -> FleetSettings:
+    settings = FleetSettings(run="folder", policy="threshold", seed=SEED, rounds=rounds)
+    write_settings(folder, settings, load_scenario("paper", FLEET))
+    return settings
+
+
+def test_a_run_leaves_its_trace_and_its_result(tmp_path: Path, direct: Carrier) -> None:
+    settings = settings_for(tmp_path, 3)
+    (tmp_path / "trace.parquet").write_text("of an earlier run")
+    write_settings(tmp_path, settings, load_scenario("paper", FLEET))
+    assert read_settings(tmp_path) == settings
+
+    def deaf_to_one(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
+        return {n: answer for n, answer in direct(instructions).items() if n != 2}
+
+    found = play_into(tmp_path, settings, read_problem(tmp_path, SEED), deaf_to_one)
+    assert found == json.loads((tmp_path / "fleet.json").read_text())
+    assert (found["reports"], found["reports_expected"]) == (3 * (SIZE - 1), 3 * SIZE)
+    assert found["failures"][0] == {"round": 0, "device": "device-2", "reason": "no answer in time"}
+    lines = (tmp_path / "trace.csv").read_text().splitlines()
+    assert len(lines) == 1 + 3 * SIZE
+    assert lines[0].endswith("violated,reported,work_s")
+    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 3
+    assert not (tmp_path / "trace.parquet").exists()
+
+
+def test_what_was_played_is_traced_when_a_run_is_stopped(tmp_path: Path, direct: Carrier) -> None:
+    rounds = 0
+
+    def stopped(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            raise KeyboardInterrupt
+        return direct(instructions)
+
+    with pytest.raises(KeyboardInterrupt):
+        play_into(tmp_path, settings_for(tmp_path, 9), read_problem(tmp_path, SEED), stopped)
+    assert len((tmp_path / "trace.csv").read_text().splitlines()) == 1 + 2 * SIZE
+    assert not (tmp_path / "fleet.json").exists()
+
+
+def test_settings_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "fleet-settings.json").write_text('{"run": "x"')
+    with pytest.raises(InputError, match="begin the run anew"):
+        read_settings(tmp_path)
+
+
+def test_who_decides_is_checked(system: System, tmp_path: Path) -> None:
+    assert isinstance(policy_named("threshold", None, system), Threshold)
+    for name, prefer, said in (
+        ("treshold", None, "threshold"),
+        ("threshold", (1.0, 0.0, 0.0), "has no preferences"),
+        (str(tmp_path), None, str(tmp_path)),
+    ):
+        with pytest.raises(InputError, match=said):
+            policy_named(name, prefer, system)
+
+
+def test_a_device_listens_and_outlives_who_calls(devices: list[Device], problem: Problem, tmp_path: Path) -> None:
+    address = tmp_path / "device.socket"
+    threading.Thread(target=listening.listen, args=(devices[0], address), daemon=True).start()
+    until_s = time.monotonic() + 60
+    while not address.exists() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    order = to_bytes(plan(problem, Threshold(), opened(problem, "socket")).instructions[0])
+    for said in (b"noise", order):  # who says nonsense, or hangs up, is forgotten
+        with Client(str(address), family="AF_UNIX") as caller:
+            caller.send_bytes(said)
+    with Client(str(address), family="AF_UNIX") as caller:
+        caller.send_bytes(order)
+        assert caller.poll(30)
+        assert from_bytes(Report, caller.recv_bytes()).round == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--task"),
+        (["--task", "digits", "--engine", "deploymant"], "deployment"),
+        (["--task", "digits", "--hardware", "cpufreq"], "--engine deployment"),
+        (["--task", "digits", "--policy", "treshold"], "threshold"),
+        (["--task", "digits", "--trace", "xml"], "--trace xml"),
+        (["--task", "digits", "--prefer", "speed=1"], "--prefer"),
+    ],
+)
+def test_the_command_refuses_before_anything_starts(
+    options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tandem.federated.flower.engine.check_installed", lambda: None)  # as if Flower were here
+    done = CliRunner().invoke(app, ["fleet", "run", "paper", *options])
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_flower_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    done = CliRunner().invoke(app, ["fleet", "run", "paper", "--task", "digits"])
+    assert "pip install 'tandem[flower]'" in str(done.exception)
+
+
+def test_a_fleet_without_a_task_is_refused() -> None:
+    from tandem.federated.fleet.problem import problem_of
+
+    with pytest.raises(InputError, match="a fleet needs models"):
+        problem_of(build_system(load_scenario("paper")), 0)
