@@ -81,15 +81,23 @@ def test_a_run_over_flower_is_the_simulated_one(engine: str, tmp_path: Path, sys
     assert left_over(folder) == []
 
 
-def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_is_stopped_ends_everything(tmp_path: Path, sign: signal.Signals, code: int) -> None:
     folder = tmp_path / "run"
-    process = subprocess.Popen(command(folder, "deployment"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def heed() -> None:  # a shell may have told tests in the background not to heed Ctrl-C
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    engine = "deployment" if sign == signal.SIGINT else "simulation"
+    process = subprocess.Popen(
+        command(folder, engine, "--rounds", "500"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed
+    )
     until_s = time.monotonic() + 120
     while not (folder / "progress.jsonl").exists() and time.monotonic() < until_s:
         time.sleep(0.2)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, sign)
     out, _ = process.communicate(timeout=90)
-    assert (process.returncode, out) == (130, b"")
+    assert (process.returncode, out) == (code, b"")
     assert left_over(folder) == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from tandem.federated.fleet.settings import MEMORY, SCENARIO, FleetSettings
-from tandem.federated.flower.processes import free_port, none_left, running, wait_for_port
+from tandem.federated.flower.processes import ended_in_order, free_port, none_left, running, wait_for_port
 
 APP = Path(__file__).parent / "app"
 START_S = 60.0  # for a SuperLink to listen
@@ -84,7 +84,7 @@ class Machines:
 def superlink(launch: Launch, simulation: bool) -> Iterator[Machines]:
     """A SuperLink for the length of the block; afterwards nothing that was started is left."""
     launch.log.unlink(missing_ok=True)
-    with ExitStack() as stack:
+    with ended_in_order(), ExitStack() as stack:
         neutral = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-fleet-")))
         stack.enter_context(none_left(str(neutral)))
         port = free_port()
@@ -102,7 +102,8 @@ def submitted_to(name: str, launch: Launch) -> Iterator[Popen[bytes]]:
     launch.log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="tandem-fleet-") as neutral:
         environment = {**os.environ, **QUIET}
-        with running(_submission(launch, name), Path(neutral), environment, launch.log) as process:
+        submission = _submission(launch, name)
+        with ended_in_order(), running(submission, Path(neutral), environment, launch.log) as process:
             yield process
 
 
