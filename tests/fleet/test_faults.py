@@ -19,7 +19,7 @@ from tandem.federated.fleet.problem import Problem
 from tandem.federated.fleet.station import Place, Station, obey, whole
 from tandem.policy.rules import Threshold
 
-FAULTS = ("dead", "unheard", "late", "twice", "noise", "nan", "reshaped", "other-model", "huge", "forgets")
+FAULTS = ("dead", "unheard", "late", "twice", "noise", "nan", "reshaped", "other-model", "huge", "boasts", "forgets")
 GREEDY = Threshold(0.05, 0.5, 0.5)  # trains whenever it can
 
 
@@ -65,6 +65,8 @@ def spoiled(data: bytes, how: str) -> bytes:
     if how == "noise":
         return bytes(reversed(data))
     report = from_bytes(Report, data)
+    if how == "boasts":
+        return to_bytes(report.model_copy(update={"samples": 10**9}))
     if report.weights is None:
         return to_bytes(report.model_copy(update={"queue": float("nan")})) if how == "nan" else b""
     first = next(iter(report.weights))

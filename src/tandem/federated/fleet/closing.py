@@ -55,6 +55,8 @@ def close(problem: Problem, server: Server, plan: Plan, answers: Mapping[int, by
             if isinstance(answer, str):
                 raise GarbledError(answer)
             report = from_bytes(Report, answer)
+            if report.samples > problem.task.slots.buffer:  # it would outweigh everybody in the average
+                raise GarbledError(f"samples: {report.samples} do not fit in a buffer of {problem.task.slots.buffer}.")
             update = _checked(report, order, server.model, float(problem.system.round_max_s))
         except GarbledError as error:
             refused[order.device] = str(error)
