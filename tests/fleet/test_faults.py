@@ -69,7 +69,7 @@ def spoiled(data: bytes, how: str) -> bytes:
         return to_bytes(report.model_copy(update={"samples": 10**9}))
     if report.weights is None:
         return to_bytes(report.model_copy(update={"queue": float("nan")})) if how == "nan" else b""
-    first = next(iter(report.weights))
+    first = max(report.weights, key=lambda name: report.weights[name].size)  # a matrix, which is not its transpose
     change = {
         "nan": {first: np.full_like(report.weights[first], np.nan)},
         "huge": {first: np.full_like(report.weights[first], 1e30)},
