@@ -8,9 +8,9 @@ from small_fleet import FLEET, SEED, SIZE, Carrier
 
 from tandem.federated.fleet.answering import Device
 from tandem.federated.fleet.hardware import SimulatedHardware
+from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import to_bytes
 from tandem.federated.fleet.problem import Problem, problem_of
-from tandem.federated.fleet.station import Place
 from tandem.feel import System, build_system
 from tandem.scenario import load_scenario
 

@@ -14,9 +14,10 @@ from small_fleet import SIZE
 from tandem.federated.fleet.closing import close
 from tandem.federated.fleet.coordinator import Server, opened, plan
 from tandem.federated.fleet.hardware import SimulatedHardware
+from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import GarbledError, Instruction, Report, from_bytes, to_bytes
 from tandem.federated.fleet.problem import Problem
-from tandem.federated.fleet.station import Place, Station, obey, whole
+from tandem.federated.fleet.station import Station, obey, whole
 from tandem.policy.rules import Threshold
 
 FAULTS = ("dead", "unheard", "late", "twice", "noise", "nan", "reshaped", "other-model", "huge", "boasts", "forgets")

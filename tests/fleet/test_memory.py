@@ -15,9 +15,9 @@ from tandem.errors import InputError
 from tandem.federated.fleet.answering import Device
 from tandem.federated.fleet.coordinator import opened, plan
 from tandem.federated.fleet.hardware import Cpufreq, Setting, SimulatedHardware
+from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import to_bytes
 from tandem.federated.fleet.problem import Problem
-from tandem.federated.fleet.station import Place
 from tandem.federated.fleet.store import path_of, recall
 from tandem.policy.rules import Threshold
 

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from small_fleet import FLEET, SEED, SIZE
 
+from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.problem import problem_of
 from tandem.federated.fleet.settings import MEMORY, FleetSettings, write_settings
-from tandem.federated.fleet.station import Place, whole
+from tandem.federated.fleet.station import whole
 from tandem.federated.fleet.store import path_of, recall
 from tandem.feel import System, build_system
 from tandem.policy import RULES

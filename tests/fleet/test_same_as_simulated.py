@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_fleet import SEED, Carrier
 
-from tandem.federated.fleet import alone, station
+from tandem.federated.fleet import alone, living
 from tandem.federated.fleet.playing import fleet_table, history, rounds
 from tandem.federated.fleet.problem import Problem
 from tandem.feel import System
@@ -58,7 +58,7 @@ def test_the_trace_is_the_simulators_and_two_columns(system: System, problem: Pr
 
 
 def test_nothing_compiles_twice(problem: Problem, direct: Carrier) -> None:
-    programs = (alone.own_round, station._serve, station._train, station._receive)
+    programs = (alone.own_round, living._serve, living._train, living._receive)
     list(rounds(problem, RULES["threshold"](), "first", 8, direct))
     compiled = [program._cached._cache_size() for program in programs]
     list(rounds(problem, RULES["round-robin"](), "second", 8, direct))

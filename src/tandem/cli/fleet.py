@@ -133,8 +133,8 @@ def device(
     from tandem.federated.fleet.answering import Device
     from tandem.federated.fleet.hardware import HARDWARE
     from tandem.federated.fleet.listening import listen
+    from tandem.federated.fleet.living import Place
     from tandem.federated.fleet.problem import problem_of
-    from tandem.federated.fleet.station import Place
     from tandem.feel.system import build_system
 
     if hardware not in HARDWARE:

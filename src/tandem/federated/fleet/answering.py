@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.federated.fleet.hardware import Hardware
+from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import Instruction, from_bytes, to_bytes
-from tandem.federated.fleet.station import Place, obey
+from tandem.federated.fleet.station import obey
 from tandem.federated.fleet.store import alone_with, keep, path_of, recall
 
 PATIENCE_S = 20.0

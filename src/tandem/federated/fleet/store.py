@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import InputError
+from tandem.federated.fleet.living import Counts, Place
 from tandem.federated.fleet.messages import GarbledError, Report, from_bytes, to_bytes
-from tandem.federated.fleet.station import Counts, Place, Station, newcomer
+from tandem.federated.fleet.station import Station, newcomer
 from tandem.runs.files import written_whole
 from tandem.runs.weights import arrays_of, filled, read_arrays, write_arrays
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tandem.federated.fleet.answering import Device
 from tandem.federated.fleet.hardware import SimulatedHardware
+from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.problem import Problem
 from tandem.federated.fleet.settings import MEMORY, read_problem, read_settings
-from tandem.federated.fleet.station import Place
 
 
 def answer(folder: str, number: int, instruction: bytes) -> bytes:
