@@ -20,7 +20,10 @@ from tandem.federated.fleet.problem import Problem
 from tandem.federated.fleet.station import Station, obey, whole
 from tandem.policy.rules import Threshold
 
-FAULTS = ("dead", "unheard", "late", "twice", "noise", "nan", "reshaped", "other-model", "huge", "boasts", "forgets")
+HEARD = ("twice", "forgets")
+SPOILED = ("noise", "nan", "reshaped", "other-model", "huge", "boasts", "crowded", "hoards")
+FAULTS = ("dead", "unheard", "late", *SPOILED, *HEARD)
+TOO_MUCH = {"boasts": {"samples": 10**9}, "crowded": {"queue": 1e9}, "hoards": {"data": 1e9}}
 GREEDY = Threshold(0.05, 0.5, 0.5)  # trains whenever it can
 
 
@@ -66,8 +69,8 @@ def spoiled(data: bytes, how: str) -> bytes:
     if how == "noise":
         return bytes(reversed(data))
     report = from_bytes(Report, data)
-    if how == "boasts":
-        return to_bytes(report.model_copy(update={"samples": 10**9}))
+    if how in TOO_MUCH:
+        return to_bytes(report.model_copy(update=TOO_MUCH[how]))
     if report.weights is None:
         return to_bytes(report.model_copy(update={"queue": float("nan")})) if how == "nan" else b""
     first = max(report.weights, key=lambda name: report.weights[name].size)  # a matrix, which is not its transpose
@@ -121,7 +124,7 @@ def test_a_fault_costs_its_device_one_round(problem: Problem, places: list[Place
         decided = plan(problem, GREEDY, server)
         faults = {1: fault} if number in (2, 3) else {}
         server, closed = close(problem, server, decided, fleet.carry(decided.instructions, faults))
-        failed = number in (2, 3) and fault not in ("twice", "forgets")
+        failed = number in (2, 3) and fault not in HEARD
         assert sorted(closed.refused) == ([1] if failed else [])
         assert not (failed and bool(closed.outcome.trained[1]))
         if number >= 5:  # it is back, and trusted again

@@ -31,6 +31,7 @@ from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.types import Scalar
 
 SILENT = "no answer in time"
+ROUNDING = 1e-3  # single precision, over many rounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +56,8 @@ def close(problem: Problem, server: Server, plan: Plan, answers: Mapping[int, by
             if isinstance(answer, str):
                 raise GarbledError(answer)
             report = from_bytes(Report, answer)
-            if report.samples > problem.task.slots.buffer:  # it would outweigh everybody in the average
-                raise GarbledError(f"samples: {report.samples} do not fit in a buffer of {problem.task.slots.buffer}.")
             update = _checked(report, order, server.model, float(problem.system.round_max_s))
+            _check_fits(report, problem)
         except GarbledError as error:
             refused[order.device] = str(error)
             continue
@@ -83,6 +83,19 @@ def _checked(report: Report, order: Instruction, model: Model, round_max_s: floa
     update = model_of(report.weights, model)
     late = bool(exceeds(jnp.asarray([report.compute_s + report.upload_s]), jnp.asarray(round_max_s))[0])
     return None if late else update
+
+
+def _check_fits(report: Report, problem: Problem) -> None:
+    """Refuse more than a device has room for: it would outweigh everybody in the average, or in the next decision."""
+    room = {
+        "samples": problem.task.slots.buffer,
+        "queue": float(problem.system.queue_max),
+        "data": float(problem.system.data_limit[report.device]),
+    }
+    for name, most in room.items():
+        found = getattr(report, name)
+        if found > most * (1 + ROUNDING):
+            raise GarbledError(f"{name}: {found:g} is more than a device has room for, {most:g}.")
 
 
 def averaged(model: Model, updates: Mapping[int, Model], samples: Mapping[int, int]) -> Model:
