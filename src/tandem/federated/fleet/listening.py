@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import struct
 import sys
 import tempfile
 from dataclasses import replace
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
 from tandem.errors import InputError
@@ -14,6 +17,8 @@ from tandem.federated.fleet.answering import Device
 from tandem.federated.fleet.coordinator import opened, plan
 from tandem.federated.fleet.messages import GarbledError, to_bytes
 from tandem.policy.rules import Threshold
+
+CALLER_S = 10.0  # a caller who says nothing for so long is left
 
 
 def warm(device: Device) -> None:
@@ -27,7 +32,7 @@ def warm(device: Device) -> None:
             copy.answer(to_bytes(train.model_copy(update={"clock_s": number * order.duration_s})))
 
 
-def listen(device: Device, address: Path) -> None:
+def listen(device: Device, address: Path, caller_s: float = CALLER_S) -> None:
     """Answer until the process is ended. A message at a time: a device does one thing in a round."""
     warm(device)
     address.unlink(missing_ok=True)  # of a process that was killed
@@ -39,11 +44,25 @@ def listen(device: Device, address: Path) -> None:
     print(f"device {device.place.number} listens at {address}", file=sys.stderr, flush=True)
     with listener:
         while True:
-            # Who hung up is none of our concern: the answer is kept, and the instruction may come again.
+            # Who hung up or says nothing is not our concern: the answer is kept, and the instruction may come again.
             with contextlib.suppress(OSError, EOFError), listener.accept() as caller:
-                try:
-                    answer = device.answer(caller.recv_bytes())
-                except (GarbledError, TimeoutError) as error:
-                    print(f"refused: {error}", file=sys.stderr, flush=True)
-                    continue  # the SuperNode sees the call end, and reports an error
-                caller.send_bytes(answer)
+                _bounded(caller, caller_s)
+                answer = _answer(device, caller.recv_bytes())
+                if answer is not None:  # or else the SuperNode sees the call end, and reports an error
+                    caller.send_bytes(answer)
+
+
+def _answer(device: Device, said: bytes) -> bytes | None:
+    try:
+        return device.answer(said)
+    except (GarbledError, OSError) as error:  # no instruction for us; another process at work, or the disk is full
+        print(f"refused: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def _bounded(caller: Connection, patience_s: float) -> None:
+    """Let no pause of the caller last longer than so; BlockingIOError if one does."""
+    limit = struct.pack("ll", int(patience_s), int(patience_s % 1 * 1e6))
+    with socket.socket(fileno=os.dup(caller.fileno())) as same:
+        for side in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            same.setsockopt(socket.SOL_SOCKET, side, limit)

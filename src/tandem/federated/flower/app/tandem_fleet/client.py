@@ -7,7 +7,10 @@ its memory in the run's folder.
 
 from __future__ import annotations
 
-from multiprocessing.connection import Client
+import socket
+import struct
+import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -34,11 +37,30 @@ def obey(message: Message, context: Context) -> Message:
 
 
 def _asked(address: str, instruction: bytes, deadline_s: float) -> bytes:
-    with Client(address, family="AF_UNIX") as device:
-        device.send_bytes(instruction)
-        if not device.poll(deadline_s):  # or a device that hangs would keep this node from the next round too
-            raise TimeoutError(f"{address}: the device has not answered within {deadline_s:g} s.")
-        return device.recv_bytes()
+    """The device's report. A device that hangs must not keep this node from the next round: every step has an end."""
+    until_s = time.monotonic() + deadline_s
+    try:
+        with _called(address, deadline_s) as device:
+            device.send_bytes(instruction)
+            if device.poll(max(until_s - time.monotonic(), 0)):
+                return device.recv_bytes()
+    except BlockingIOError:  # it lets nobody in, or does not listen to the end
+        pass
+    except EOFError:
+        raise ConnectionError(f"{address}: the device has refused the instruction, or ended; its log says.") from None
+    except OSError as error:
+        raise ConnectionError(f"{address}: no device listens there ({error.strerror}).") from None
+    raise TimeoutError(f"{address}: the device has not answered within {deadline_s:g} s.")
+
+
+def _called(address: str, patience_s: float) -> Connection:
+    """A connection on which no call, message or pause in an answer lasts longer than so; BlockingIOError if it does."""
+    limit = struct.pack("ll", int(patience_s), int(patience_s % 1 * 1e6))
+    with socket.socket(socket.AF_UNIX) as calling:
+        for side in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            calling.setsockopt(socket.SOL_SOCKET, side, limit)
+        calling.connect(address)
+        return Connection(calling.detach())
 
 
 def _reply(message: Message, fields: dict[str, Any]) -> Message:
