@@ -16,7 +16,7 @@ from tandem.federated.fleet.answering import Device
 from tandem.federated.fleet.coordinator import opened, plan
 from tandem.federated.fleet.hardware import Cpufreq, Setting, SimulatedHardware
 from tandem.federated.fleet.living import Place
-from tandem.federated.fleet.messages import to_bytes
+from tandem.federated.fleet.messages import GarbledError, to_bytes
 from tandem.federated.fleet.problem import Problem
 from tandem.federated.fleet.store import path_of, recall
 from tandem.policy.rules import Threshold
@@ -32,15 +32,35 @@ def test_a_restarted_device_goes_on_where_it_was(problem: Problem, places: list[
     other.answer(to_bytes(first))
     device.answer(to_bytes(second))
     other.answer(to_bytes(second))
-    one, two = (recall(path_of(folder, 2), places[2]) for folder in (tmp_path, tmp_path / "other"))
+    one, two = (recall(path_of(folder, "test", 2), places[2]) for folder in (tmp_path, tmp_path / "other"))
     assert jax.tree.all(jax.tree.map(np.array_equal, one.counts.device, two.counts.device))
     assert (one.round, one.run, one.number) == (1, "test", 2)
 
 
 def test_a_damaged_memory_is_refused_with_a_fix(places: list[Place], tmp_path: Path) -> None:
-    path_of(tmp_path, 0).write_bytes(b"half a fi")
-    with pytest.raises(InputError, match="damaged"):
-        recall(path_of(tmp_path, 0), places[0])
+    path = path_of(tmp_path, "test", 0)
+    path.parent.mkdir()
+    path.write_bytes(b"half a fi")
+    with pytest.raises(InputError, match=r"device-0\.safetensors: is damaged, .* move it away"):
+        recall(path, places[0])
+
+
+def test_a_message_of_another_run_makes_nobody_forget(problem: Problem, places: list[Place], tmp_path: Path) -> None:
+    first = plan(problem, Threshold(), opened(problem, "test")).instructions[2]
+    device = Device(places[2], tmp_path, SimulatedHardware())
+    report = device.answer(to_bytes(first))
+    device.answer(to_bytes(first.model_copy(update={"run": "another"})))
+    before = recall(path_of(tmp_path, "test", 2), places[2])
+    assert (before.run, before.round) == ("test", 0)
+    assert device.answer(to_bytes(first)) == report
+
+
+@pytest.mark.parametrize("run", ["", "../away", "a/b", "x" * 65])
+def test_a_run_cannot_name_any_folder(problem: Problem, places: list[Place], tmp_path: Path, run: str) -> None:
+    first = plan(problem, Threshold(), opened(problem, "test")).instructions[0]
+    with pytest.raises(GarbledError, match=r"^run: "):
+        Device(places[0], tmp_path, SimulatedHardware()).answer(to_bytes(first.model_copy(update={"run": run})))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_processes_do_not_work_at_once(problem: Problem, places: list[Place], tmp_path: Path) -> None:
@@ -50,7 +70,7 @@ def test_two_processes_do_not_work_at_once(problem: Problem, places: list[Place]
         "with alone_with(pathlib.Path(sys.argv[1]), 1.0):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", holding, str(path_of(tmp_path, 0))], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", holding, str(path_of(tmp_path, "test", 0))], stdout=subprocess.PIPE, text=True
     )
     device = Device(places[0], tmp_path, SimulatedHardware(), patience_s=0.2)
     try:

@@ -167,7 +167,7 @@ def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
     problem = problem_of(build_system(scenario), SEED)
     trained = [row for row in rows(tmp_path / "trace.csv") if row["trained"] == "1"]
     for n in range(SIZE):
-        station = recall(path_of(tmp_path / MEMORY, n), Place.of(problem, n))
+        station = recall(path_of(tmp_path / MEMORY, "faults", n), Place.of(problem, n))
         held = whole(station)
         assert held["samples"] == held["discarded"] + held["trained"] + held["buffered"]
         assert held["requests"] == held["served"] + held["unkept_requests"] + held["waiting"]

@@ -26,7 +26,7 @@ class Device:
     def answer(self, data: bytes) -> bytes:
         """Obey, remember, report: in this order, so that what was reported is never forgotten."""
         order = from_bytes(Instruction, data)
-        path = path_of(self.folder, self.place.number)
+        path = path_of(self.folder, order.run, self.place.number)
         with alone_with(path, self.patience_s):
             before = recall(path, self.place)
             after, report = obey(self.place, before, order, self.hardware)

@@ -31,7 +31,7 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
 
-    run: Annotated[str, Field(max_length=64)]
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]  # a device names a folder by it
     device: Number
     round: Number
     weights: Annotated[Weights | None, Field(exclude=True)] = None

@@ -1,4 +1,7 @@
-"""A device's memory: one file, whole or as it was before, and one process at a time."""
+"""A device's memory: one file for each run, whole or as it was before, and one process at a time.
+
+Runs do not share a file: a message that strays in from another run cannot make the device forget this one.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ COUNTS = "counts."
 POLL_S = 0.05
 
 
-def path_of(folder: Path, number: int) -> Path:
-    """Where a device's state is."""
-    return folder / f"device-{number}.safetensors"
+def path_of(folder: Path, run: str, number: int) -> Path:
+    """Where a device's state in this run is."""
+    return folder / run / f"device-{number}.safetensors"
 
 
 def keep(path: Path, station: Station) -> None:
@@ -53,13 +56,13 @@ def recall(path: Path, place: Place) -> Station | None:
     """The state as it was kept; None if there is none. InputError if it is damaged, or of another fleet."""
     if not path.exists():
         return None
-    arrays, note = read_arrays(path)
     try:
+        arrays, note = read_arrays(path)
         stored = arrays.pop(REPORT).tobytes()
         report = from_bytes(Report, stored) if stored else None
         fields: dict[str, Any] = {name: note[name] for name in ("run", "number", "round", "settled", "unsettled")}
-    except (KeyError, GarbledError):
-        raise InputError(f"{path}: is not the state of a device; move it away to begin anew.") from None
+    except (InputError, KeyError, GarbledError):  # what reads arrays speaks of training, which is no help here
+        raise InputError(f"{path}: is damaged, or not the state of a device; move it away to begin anew.") from None
     like = newcomer(place, note["run"], 0.0).counts
     counts: Counts = filled(like, {name.removeprefix(COUNTS): array for name, array in arrays.items()}, path)
     return Station(counts=counts, report=report, **fields)
