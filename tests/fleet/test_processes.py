@@ -1,5 +1,6 @@
 """Real processes over Flower: the run agrees with the simulation, and survives what happens to processes."""
 
+import contextlib
 import csv
 import json
 import os
@@ -61,6 +62,37 @@ def left_over(folder: Path) -> list[str]:
     return [line for line in found.splitlines() if str(folder) in line or "tandem-fleet-" in line]
 
 
+def started_with(mark: str) -> set[int]:
+    """Processes that have the mark in their environment."""
+    found = set()
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (place / "environ").read_bytes():
+                found.add(int(place.name))
+    return found
+
+
+def arguments(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+def check_simulated(folder: Path, system: System) -> None:
+    """The run's trace is that of the simulator."""
+    names = [f"device-{n}" for n in range(SIZE)]
+    ((states, outcome),) = histories(system, RULES["threshold"](), [SEED])
+    simulated = folder.parent / "simulated.csv"
+    write_trace(simulated, [trace_table(SEED, names, states, outcome)])
+    found, expected = rows(folder / "trace.csv"), rows(simulated)[: SIZE * ROUNDS]
+    assert sum(row["trained"] == "1" for row in found) >= 3
+    for one, other in zip(found, expected, strict=True):
+        for name in ("round", "device", "train", "trained", "violated"):
+            assert one[name] == other[name]
+        for name in ("queue", "data", "power_w", "frequency_hz", "duration_s", "energy_j", "accuracy"):
+            assert float(one[name]) == pytest.approx(float(other[name]), rel=1e-4, abs=1e-5), name
+
+
 @pytest.mark.parametrize("engine", ["simulation", "deployment"])
 def test_a_run_over_flower_is_the_simulated_one(engine: str, tmp_path: Path, system: System) -> None:
     folder = tmp_path / "run"
@@ -69,16 +101,31 @@ def test_a_run_over_flower_is_the_simulated_one(engine: str, tmp_path: Path, sys
     document = json.loads(done.stdout)
     assert document["failures"] == []
     assert document["reports"] == SIZE * ROUNDS
-    names = [f"device-{n}" for n in range(SIZE)]
-    ((states, outcome),) = histories(system, RULES["threshold"](), [SEED])
-    write_trace(tmp_path / "simulated.csv", [trace_table(SEED, names, states, outcome)])
-    found, expected = rows(folder / "trace.csv"), rows(tmp_path / "simulated.csv")[: SIZE * ROUNDS]
-    assert sum(row["trained"] == "1" for row in found) >= 3
-    for one, other in zip(found, expected, strict=True):
-        for name in ("round", "device", "train", "trained", "violated"):
-            assert one[name] == other[name]
-        for name in ("queue", "data", "power_w", "frequency_hz", "duration_s", "energy_j", "accuracy"):
-            assert float(one[name]) == pytest.approx(float(other[name]), rel=1e-4, abs=1e-5), name
+    check_simulated(folder, system)
+    assert left_over(folder) == []
+
+
+def test_a_server_that_is_killed_goes_on(tmp_path: Path, system: System) -> None:
+    """The server's process is killed in mid-run, and with it Flower's run; devices go on from their own files too."""
+    folder = tmp_path / "run"
+    mark = {"TANDEM_TEST_OF": str(tmp_path)}  # what tells this run's processes from others'
+    began = subprocess.Popen(
+        command(folder, "deployment"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **mark}
+    )
+    until_s = time.monotonic() + 200
+    while len(list((folder / "rounds").glob("0*"))) < 2 and time.monotonic() < until_s:
+        time.sleep(0.1)
+    (server,) = {pid for pid in started_with(str(tmp_path)) if "flwr-serverapp" in arguments(pid)}
+    os.kill(server, signal.SIGKILL)
+    out, said = began.communicate(timeout=200)
+    assert (began.returncode, out) == (2, b""), said
+    assert b"--resume" in said
+    assert not (folder / "fleet.json").exists()
+    again = [sys.executable, "-m", "tandem", "fleet", "run", "--resume", str(folder), "--json"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["reports"] == SIZE * ROUNDS
+    check_simulated(folder, system)
     assert left_over(folder) == []
 
 

@@ -5,6 +5,7 @@ import pytest
 from small_fleet import SEED, Carrier
 
 from tandem.federated.fleet import alone, living
+from tandem.federated.fleet.coordinator import opened
 from tandem.federated.fleet.playing import fleet_table, history, rounds
 from tandem.federated.fleet.problem import Problem
 from tandem.feel import System
@@ -20,7 +21,7 @@ def test_a_fleet_decides_and_counts_as_the_simulator_does(
     system: System, problem: Problem, direct: Carrier, rule: str
 ) -> None:
     policy = RULES[rule]()
-    played = list(rounds(problem, policy, "test", system.rounds, direct))
+    played = [one for _, one in rounds(problem, policy, opened(problem, "test"), system.rounds, direct)]
     states, outcome = history(played)
     ((expected_states, expected),) = histories(system, policy, [SEED])
     np.testing.assert_array_equal(outcome.executed.train, expected.executed.train)
@@ -49,7 +50,8 @@ def test_a_fleet_decides_and_counts_as_the_simulator_does(
 def test_the_trace_is_the_simulators_and_two_columns(system: System, problem: Problem, direct: Carrier) -> None:
     names = [f"device-{n}" for n in range(system.size)]
     policy = RULES["threshold"]()
-    table = fleet_table(SEED, names, list(rounds(problem, policy, "test", 3, direct)))
+    played = [one for _, one in rounds(problem, policy, opened(problem, "test"), 3, direct)]
+    table = fleet_table(SEED, names, played)
     simulated = trace_table(SEED, names, *next(iter(histories(system, policy, [SEED]))))
     assert [*simulated, "reported", "work_s"] == list(table)
     assert {len(column) for column in table.values()} == {3 * system.size}
@@ -59,7 +61,7 @@ def test_the_trace_is_the_simulators_and_two_columns(system: System, problem: Pr
 
 def test_nothing_compiles_twice(problem: Problem, direct: Carrier) -> None:
     programs = (alone.own_round, living._serve, living._train, living._receive)
-    list(rounds(problem, RULES["threshold"](), "first", 8, direct))
+    list(rounds(problem, RULES["threshold"](), opened(problem, "first"), 8, direct))
     compiled = [program._cached._cache_size() for program in programs]
-    list(rounds(problem, RULES["round-robin"](), "second", 8, direct))
+    list(rounds(problem, RULES["round-robin"](), opened(problem, "second"), 8, direct))
     assert [program._cached._cache_size() for program in programs] == compiled

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import uuid
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,8 +17,11 @@ from tandem.cli.pick import weights
 from tandem.cli.simulate import POLICIES
 from tandem.cli.tasks import DataOption, TaskOption, counting, preparing, task_overrides
 from tandem.errors import InputError
-from tandem.scenario import load_scenario
+from tandem.scenario import Scenario, load_scenario
 from tandem.scenario.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from tandem.federated.fleet.settings import FleetSettings
 
 MARGIN_S = 50.0  # on top of L_max, for messages and for the first round's compilation
 
@@ -25,6 +30,7 @@ app = typer.Typer(no_args_is_help=True, help="Run a fleet for real: devices and 
 
 @app.command("run")
 def run(
+    context: typer.Context,
     scenario: ScenarioArgument = "paper",
     task: TaskOption = None,
     data: DataOption = None,
@@ -50,72 +56,142 @@ def run(
         Path | None, typer.Option(help="Folder for results; default: fleets/SCENARIO-POLICY.", show_default=False)
     ] = None,
     trace: Annotated[str, typer.Option(help="Format of the trace: csv, parquet or none.")] = "csv",
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Go on with a run that was stopped, as it was begun.", show_default=False),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a fleet: a server that decides, devices that serve, train and report, one exchange a round.
 
     Decisions, queues and data are those of 'tandem simulate' with the same scenario, task, seed and policy, for as long
     as every device answers. A device that does not costs its own contribution to that round. Writes fleet.json,
-    scenario.yaml and a trace in the simulator's format.
+    scenario.yaml and a trace in the simulator's format. What ends the server costs the round it was in: go on with
+    --resume.
     """
-    preference = None if prefer is None else weights(prefer)
-    loaded = load_scenario(scenario, task_overrides(task, data) + list(overrides or []) + [f"rounds={rounds}"])
-    if loaded.accuracy.task is None:
-        raise InputError("--task: a fleet needs models to run; name a task, such as --task digits.")
+    if resume is not None:
+        _refuse_beside_resume(context, resume)
+        document = _resumed(resume)
+    else:
+        preference = None if prefer is None else weights(prefer)
+        loaded = load_scenario(scenario, task_overrides(task, data) + list(overrides or []) + [f"rounds={rounds}"])
+        if loaded.accuracy.task is None:
+            raise InputError("--task: a fleet needs models to run; name a task, such as --task digits.")
+        document = _begun(
+            loaded,
+            out or Path("fleets") / f"{loaded.name}-{Path(policy).name}",
+            policy=policy,
+            prefer=preference,
+            seed=seed,
+            rounds=rounds,
+            deadline_s=loaded.limits.round_max_s + MARGIN_S if deadline_s is None else deadline_s,
+            patience_s=wait_s,
+            trace=trace,
+            engine=engine,
+            hardware=hardware,
+            superlink=superlink,
+        )
+    if as_json:
+        print_json(document)
+        return
+    _print(document)
 
+
+def _begun(loaded: Scenario, folder: Path, **said: Any) -> dict[str, Any]:
+    """Check everything, then write the run's folder, then play."""
     from tandem.federated.fleet.hardware import HARDWARE
     from tandem.federated.fleet.settings import SETTINGS, FleetSettings, policy_named, write_settings
-    from tandem.federated.flower.engine import ENGINES, check_installed, play, play_on
-    from tandem.federated.flower.machines import Launch
+    from tandem.federated.flower.engine import ENGINES, check_installed
     from tandem.feel.system import build_system
     from tandem.runs.files import results_folder
     from tandem.runs.trace import check_format
 
     check_installed()
-    for option, value, known in (("--engine", engine, ENGINES), ("--hardware", hardware, tuple(HARDWARE))):
+    settings = FleetSettings(run=uuid.uuid4().hex, **said)
+    for option, value, known in (
+        ("--engine", settings.engine, ENGINES),
+        ("--hardware", settings.hardware, tuple(HARDWARE)),
+    ):
         if value not in known:
             raise InputError(f"{option} {value}: is not known; {did_you_mean(value, known)}.")
-    if engine == "simulation" and hardware != "simulated":
-        raise InputError(f"--hardware {hardware}: devices in a simulation share a machine; use --engine deployment.")
-    if trace != "none":
-        check_format(trace)
-    with preparing(loaded):
-        policy_named(policy, preference, build_system(loaded))  # refuse what cannot decide before anything is started
-    decider = policy if not Path(policy).is_dir() else str(Path(policy).resolve())
-    folder = results_folder(out or Path("fleets") / f"{loaded.name}-{Path(policy).name}", SETTINGS)
-    settings = FleetSettings(
-        run=uuid.uuid4().hex,
-        policy=decider,
-        prefer=preference,
-        seed=seed,
-        rounds=rounds,
-        deadline_s=loaded.limits.round_max_s + MARGIN_S if deadline_s is None else deadline_s,
-        patience_s=wait_s,
-        trace=trace,
-    )
-    write_settings(folder, settings, loaded)
+    if settings.engine == "simulation" and settings.hardware != "simulated":
+        raise InputError(
+            f"--hardware {settings.hardware}: devices in a simulation share a machine; use --engine deployment."
+        )
+    if settings.trace != "none":
+        check_format(settings.trace)
+    with preparing(loaded):  # refuse what cannot decide before anything is started
+        policy_named(settings.policy, settings.prefer, build_system(loaded))
+    results_folder(folder, SETTINGS)
+    decider = Path(settings.policy)
+    kept = settings.model_copy(update={"policy": str(decider.resolve()) if decider.is_dir() else settings.policy})
+    write_settings(folder, kept, loaded)
+    return _played(folder, kept, loaded)
+
+
+def _resumed(folder: Path) -> dict[str, Any]:
+    """Go on where the server was ended."""
+    from tandem.federated.fleet.settings import RESULT, SCENARIO, read_settings
+
+    settings = read_settings(folder)
+    loaded = load_scenario(folder / SCENARIO)
+    if (folder / RESULT).exists():
+        typer.echo(f"{folder}: is finished already; nothing was done.", err=True)
+        return _document(folder, settings, loaded, json.loads((folder / RESULT).read_text(encoding="utf-8")))
+    return _played(folder, settings, loaded)
+
+
+def _refuse_beside_resume(context: typer.Context, folder: Path) -> None:
+    """A run goes on as it was begun, or not at all."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and parameter.name not in ("resume", "as_json"):
+            name = parameter.opts[0] if parameter.opts[0].startswith("-") else "SCENARIO"
+            raise InputError(
+                f"{name}: the run in {folder} goes on as it was begun; leave that out, or begin another run without "
+                "--resume."
+            )
+
+
+def _played(folder: Path, settings: FleetSettings, loaded: Scenario) -> dict[str, Any]:
+    from tandem.federated.flower.engine import play
+    from tandem.federated.flower.machines import Launch
+
     size = loaded.fleet.size
-    with counting(f"Running {policy} on {loaded.name}: {size} devices, {rounds} rounds over Flower") as progress:
+    title = f"Running {settings.policy} on {loaded.name}: {size} devices, {settings.rounds} rounds over Flower"
+    try:
+        with counting(title) as progress:
 
-        def told(line: dict[str, Any]) -> None:
-            progress(line["done"], rounds, f"rounds, {line['reported']} of {size} devices heard")
+            def told(line: dict[str, Any]) -> None:
+                progress(line["done"], settings.rounds, f"rounds, {line['reported']} of {size} devices heard")
 
-        launch = Launch(folder.resolve(), settings, size, hardware)
-        found = play(launch, engine, told) if superlink is None else play_on(superlink, launch, told)
-    document = {
+            found = play(Launch(folder.resolve(), settings, size), told)
+    except KeyboardInterrupt:
+        typer.echo(f"tandem: interrupted; {_what_now(folder, settings)}", err=True)
+        raise typer.Exit(130) from None
+    return _document(folder, settings, loaded, found)
+
+
+def _what_now(folder: Path, settings: FleetSettings) -> str:
+    again = f"go on with 'tandem fleet run --resume {shlex.quote(str(folder))}'."
+    if settings.superlink is None:
+        return again
+    return f"the run goes on at the SuperLink; stop it with 'flwr stop RUN-ID {settings.superlink}', and later {again}"
+
+
+def _document(folder: Path, settings: FleetSettings, loaded: Scenario, found: dict[str, Any]) -> dict[str, Any]:
+    assert loaded.accuracy.task is not None
+    return {
         "scenario": loaded.name,
-        "policy": policy,
+        "policy": settings.policy,
         "task": loaded.accuracy.task.kind,
-        "engine": engine if superlink is None else f"superlink {superlink}",
-        "seed": seed,
-        "devices": size,
+        "engine": settings.engine if settings.superlink is None else f"superlink {settings.superlink}",
+        "seed": settings.seed,
+        "devices": loaded.fleet.size,
         **found,
         "folder": str(folder),
     }
-    if as_json:
-        print_json(document)
-        return
-    _print(document)
 
 
 @app.command("device")

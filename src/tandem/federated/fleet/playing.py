@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from tandem.federated.fleet.closing import Closed, close
-from tandem.federated.fleet.coordinator import opened, plan
+from tandem.federated.fleet.coordinator import Server, plan
 from tandem.federated.fleet.messages import Instruction
 from tandem.federated.fleet.problem import Problem
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
@@ -32,14 +32,15 @@ class Played:
     wall_s: float
 
 
-def rounds(problem: Problem, policy: Policy, run: str, number: int, carry: Carrier) -> Iterator[Played]:
-    """Play so many rounds. A carrier that brings nothing, or rubbish, costs those devices that round."""
-    server = opened(problem, run)
+def rounds(
+    problem: Problem, policy: Policy, server: Server, number: int, carry: Carrier
+) -> Iterator[tuple[Server, Played]]:
+    """Play so many rounds from here on. A carrier that brings nothing, or rubbish, costs those devices that round."""
     for _ in range(number):
         began_s = time.perf_counter()
         decided = plan(problem, policy, server)
         server, closed = close(problem, server, decided, carry(decided.instructions))
-        yield Played(closed, time.perf_counter() - began_s)
+        yield server, Played(closed, time.perf_counter() - began_s)
 
 
 def history(played: Sequence[Played]) -> tuple[FleetState, RoundOutcome]:

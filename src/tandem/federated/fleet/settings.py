@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tandem.errors import InputError
+from tandem.federated.fleet.ledger import ROUNDS, SERVER, only_server
 from tandem.federated.fleet.problem import Problem, problem_of
 from tandem.feel.system import System, build_system
 from tandem.policy import RULES
@@ -20,7 +22,7 @@ from tandem.scenario.wording import did_you_mean
 SETTINGS, SCENARIO = "fleet-settings.json", "scenario.yaml"
 RESULT, PROGRESS, FAILURE = "fleet.json", "progress.jsonl", "failure.txt"
 MEMORY = "devices"  # the folder of simulated devices' states
-DETAILS = (RESULT, PROGRESS, FAILURE, "trace.csv", "trace.parquet")
+DETAILS = (SERVER, RESULT, PROGRESS, FAILURE, "trace.csv", "trace.parquet")
 
 
 class FleetSettings(BaseModel):
@@ -36,12 +38,18 @@ class FleetSettings(BaseModel):
     deadline_s: float = 60.0  # by the wall clock, for a round's reports
     patience_s: float = 120.0  # by the wall clock, for devices to be there at the start
     trace: str = "csv"
+    engine: str = "simulation"
+    hardware: str = "simulated"
+    superlink: str | None = None  # of the user's Flower configuration; none is started then
 
 
 def write_settings(folder: Path, settings: FleetSettings, scenario: Scenario) -> None:
     """Put what the server needs into the folder, and take away what an earlier run has left."""
-    for name in DETAILS:
-        (folder / name).unlink(missing_ok=True)
+    with only_server(folder):
+        for name in DETAILS:
+            (folder / name).unlink(missing_ok=True)
+        for name in (ROUNDS, MEMORY):
+            shutil.rmtree(folder / name, ignore_errors=True)
     for name, text in ((SETTINGS, settings.model_dump_json(indent=2)), (SCENARIO, dump_scenario(scenario))):
         with written_whole(folder / name) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tandem.federated.fleet.living import Counts, Place
 from tandem.federated.fleet.messages import GarbledError, Report, from_bytes, to_bytes
 from tandem.federated.fleet.station import Station, newcomer
 from tandem.runs.files import written_whole
-from tandem.runs.weights import arrays_of, filled, read_arrays, write_arrays
+from tandem.runs.weights import Arrays, arrays_of, filled, read_arrays, write_arrays
 
 REPORT = "report"
 COUNTS = "counts."
@@ -38,6 +38,11 @@ def keep(path: Path, station: Station) -> None:
     arrays = {COUNTS + name: array for name, array in arrays_of(station.counts).items()}
     arrays[REPORT] = np.frombuffer(report, np.uint8)
     note = {name: getattr(station, name) for name in ("run", "number", "round", "settled", "unsettled")}
+    write_durably(path, arrays, note)
+
+
+def write_durably(path: Path, arrays: Arrays, note: Mapping[str, Any]) -> None:
+    """Write arrays and a note, all or nothing, onto the disk itself."""
     with written_whole(path) as temporary:
         write_arrays(temporary, arrays, note)
         _sync(temporary)  # before it takes its place, or a power cut could leave an empty file there

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,22 +32,19 @@ def check_installed() -> None:
         raise InputError("tandem fleet: needs Flower; install it with pip install 'tandem[flower]'.")
 
 
-def play(launch: Launch, engine: str, told: Told) -> dict[str, Any]:
+def play(launch: Launch, told: Told) -> dict[str, Any]:
     """Run the fleet to its end; ``told`` hears of every round. All processes are gone when this returns or raises."""
     check_installed()
-    simulation = engine == "simulation"
+    (launch.folder / FAILURE).unlink(missing_ok=True)  # of an attempt that is resumed
+    if launch.settings.superlink is not None:  # devices run already; this machine must be the SuperLink's
+        with submitted_to(launch.settings.superlink, launch) as submitted:
+            return followed(launch, submitted, told)
+    simulation = launch.settings.engine == "simulation"
     with superlink(launch, simulation) as machines:
         for number in range(0 if simulation else launch.size):
             machines.start_device(number)
             machines.start_node(number)
         return followed(launch, machines.submit(simulation), told)
-
-
-def play_on(name: str, launch: Launch, told: Told) -> dict[str, Any]:
-    """Run the fleet on a SuperLink and devices that run already; this machine must be the SuperLink's."""
-    check_installed()
-    with submitted_to(name, launch) as submitted:
-        return followed(launch, submitted, told)
 
 
 def followed(launch: Launch, submitted: Popen[bytes], told: Told) -> dict[str, Any]:
@@ -65,7 +63,10 @@ def followed(launch: Launch, submitted: Popen[bytes], told: Told) -> dict[str, A
             document: dict[str, Any] = json.loads((launch.folder / RESULT).read_text(encoding="utf-8"))
             return document
         if ended:
-            raise InputError(f"Flower has ended the run; {launch.log} says why: {last_line(launch.log)}")
+            raise InputError(
+                f"Flower has ended the run; {launch.log} says why: {last_line(launch.log)} "
+                f"Go on with 'tandem fleet run --resume {shlex.quote(str(launch.folder))}'."
+            )
         time.sleep(POLL_S)
 
 

@@ -34,7 +34,6 @@ class Launch:
     folder: Path  # of the run: settings and scenario are there
     settings: FleetSettings
     size: int
-    hardware: str = "simulated"
 
     @property
     def log(self) -> Path:
@@ -54,9 +53,9 @@ class Machines:
 
     def start_device(self, number: int) -> Popen[bytes]:
         """A device's own process, as ``tandem fleet device`` starts it."""
-        launch = self.launch
+        launch, settings = self.launch, self.launch.settings
         command = [sys.executable, "-m", "tandem", "fleet", "device", str(launch.folder / SCENARIO)]
-        command += ["--number", str(number), "--seed", str(launch.settings.seed), "--hardware", launch.hardware]
+        command += ["--number", str(number), "--seed", str(settings.seed), "--hardware", settings.hardware]
         command += ["--memory", str(launch.folder / MEMORY), "--address", str(self.address(number))]
         return self._started(command, launch.folder / f"device-{number}.log")
 
