@@ -123,6 +123,26 @@ def test_the_command_refuses_before_anything_starts(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ('{"0": 1, "1": 2, "2": 3, "3": 4}', [], "name their SuperLink with --superlink"),
+        ('{"0": 1, "1": 2, "2": 3}', ["--superlink", "x"], "has no node for device 3"),
+        ('{"0": 1, "1": 2, "2": 3, "3": 3}', ["--superlink", "x"], "has a node twice"),
+        ("[1, 2]", ["--superlink", "x"], "is not JSON such as"),
+        (None, ["--superlink", "x"], "cannot be read"),
+    ],
+)
+def test_named_nodes_are_checked(text: str | None, options: list[str], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.json"
+    if text is not None:
+        path.write_text(text)
+    fleet = ["fleet", "run", "paper", "--task", "digits", "--set", f"fleet.size={SIZE}", "--nodes", str(path)]
+    done = CliRunner().invoke(app, [*fleet, *options])
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
+
+
 def test_without_flower_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = CliRunner().invoke(app, ["fleet", "run", "paper", "--task", "digits"])

@@ -45,6 +45,14 @@ def run(
         str | None,
         typer.Option(metavar="NAME", show_default=False, help="A SuperLink of Flower's configuration; starts nothing."),
     ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="With --superlink: JSON, the Flower node of each device's number. Without it nodes say who they are.",
+        ),
+    ] = None,
     hardware: Annotated[str, typer.Option(help="What devices set: simulated or cpufreq.")] = "simulated",
     deadline_s: Annotated[
         float | None,
@@ -90,6 +98,7 @@ def run(
             engine=engine,
             hardware=hardware,
             superlink=superlink,
+            nodes=None if nodes is None else _nodes(nodes, loaded.fleet.size, superlink),
         )
     if as_json:
         print_json(document)
@@ -192,6 +201,24 @@ def _document(folder: Path, settings: FleetSettings, loaded: Scenario, found: di
         **found,
         "folder": str(folder),
     }
+
+
+def _nodes(path: Path, size: int, superlink: str | None) -> dict[int, int]:
+    """From a file such as {"0": 1234, "1": 5678}: the node that each device is, as 'flwr supernode register' said."""
+    if superlink is None:
+        raise InputError(f"--nodes {path}: is for nodes that run already; name their SuperLink with --superlink.")
+    try:
+        found = {int(number): int(node) for number, node in json.loads(path.read_text(encoding="utf-8")).items()}
+    except OSError as error:
+        raise InputError(f"--nodes {path}: cannot be read ({error.strerror}).") from None
+    except (ValueError, AttributeError, TypeError):
+        raise InputError(f'--nodes {path}: is not JSON such as {{"0": 1234, "1": 5678}}; write it so.') from None
+    for number in range(size):
+        if number not in found:
+            raise InputError(f"--nodes {path}: has no node for device {number}; the fleet has 0 to {size - 1}.")
+    if len(set(found.values())) < len(found) or len(found) > size:
+        raise InputError(f"--nodes {path}: has a node twice, or more nodes than the fleet's {size} devices.")
+    return found
 
 
 @app.command("device")

@@ -41,6 +41,7 @@ class FleetSettings(BaseModel):
     engine: str = "simulation"
     hardware: str = "simulated"
     superlink: str | None = None  # of the user's Flower configuration; none is started then
+    nodes: dict[int, int] | None = None  # Flower's node of each device; without it a node is who it says it is
 
 
 def write_settings(folder: Path, settings: FleetSettings, scenario: Scenario) -> None:

@@ -1,7 +1,8 @@
 """A round's messages over Flower's grid, with a deadline.
 
-Flower numbers its nodes at random, and anew after a restart. So every node that is new is asked once which device it
-is; the answer may come while a round goes on, and the device takes part in the next.
+Flower numbers its nodes at random. A node that was registered with a key keeps its number, and the user can say which
+device it is. Other nodes have new numbers after a restart: every node that is new is asked once which device it is; the
+answer may come while a round goes on, and the device takes part in the next.
 """
 
 from __future__ import annotations
@@ -23,20 +24,23 @@ HELLO_S = 600.0  # how long a node may take to say which device it is
 class GridCarrier:
     """Carries instructions to the nodes there are, and brings back what arrives before the deadline."""
 
-    def __init__(self, grid: Grid, size: int, deadline_s: float) -> None:
-        """For a fleet of this size."""
+    def __init__(self, grid: Grid, size: int, deadline_s: float, nodes: Mapping[int, int] | None = None) -> None:
+        """For a fleet of this size; with ``nodes`` no node is asked who it is."""
         self._grid, self._size, self._deadline_s = grid, size, deadline_s
-        self._node_of: dict[int, int] = {}  # by device; the node that introduced itself last
+        self._given = nodes is not None
+        self._node_of: dict[int, int] = dict(nodes or {})  # by device; or the node that introduced itself last
         self._known: set[int] = set()  # nodes that were asked
         self._asked: dict[str, int] = {}  # the node, by the message that asks it
 
     def wait(self, patience_s: float) -> int:
         """Until every device is there, or ``patience_s`` have passed. Returns how many are."""
         until_s = time.monotonic() + patience_s
-        while len(self._node_of) < self._size and time.monotonic() < until_s:
+        while True:
             self._meet()
+            there = len(set(self._node_of.values()) & set(self._grid.get_node_ids()))
+            if there == self._size or time.monotonic() >= until_s:
+                return there
             time.sleep(POLL_S)
-        return len(self._node_of)
 
     def __call__(self, instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
         """What has come back by device: a report, or a word on why there is none."""
@@ -67,6 +71,8 @@ class GridCarrier:
 
     def _meet(self) -> None:
         """Ask new nodes who they are, and hear those who have answered."""
+        if self._given:
+            return
         new = [node for node in self._grid.get_node_ids() if node not in self._known]
         if new:
             self._known.update(new)

@@ -18,7 +18,7 @@ def run_fleet(grid: Grid, folder: str) -> None:
     try:
         settings = read_settings(place)
         problem = read_problem(place, settings.seed)
-        carry = GridCarrier(grid, problem.system.size, settings.deadline_s)
+        carry = GridCarrier(grid, problem.system.size, settings.deadline_s, settings.nodes)
         there = carry.wait(settings.patience_s)
         if there == 0:
             raise InputError(f"no device was there within {settings.patience_s:g} s; start them, or raise --wait.")
