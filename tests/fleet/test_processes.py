@@ -149,6 +149,23 @@ def test_who_is_stopped_ends_everything(tmp_path: Path, sign: signal.Signals, co
     assert left_over(folder) == []
 
 
+def test_who_is_killed_leaves_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        command(folder, "deployment", "--rounds", "500"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    until_s = time.monotonic() + 120
+    while not (folder / "flower.log").exists() and time.monotonic() < until_s:
+        time.sleep(0.2)
+    while len(left_over(folder)) < 4 and time.monotonic() < until_s:  # it is starting devices and nodes
+        time.sleep(0.2)
+    process.kill()
+    process.wait()
+    while left_over(folder) and time.monotonic() < until_s:
+        time.sleep(0.2)
+    assert left_over(folder) == []
+
+
 def lie(address: Path) -> Callable[[], None]:
     """A device that answers every instruction with noise; returns what ends it."""
     address.unlink(missing_ok=True)

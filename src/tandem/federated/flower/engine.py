@@ -19,7 +19,8 @@ from typing import Any
 from tandem.errors import InputError
 from tandem.federated.fleet.settings import FAILURE, PROGRESS, RESULT
 from tandem.federated.flower.machines import Launch, submitted_to, superlink
-from tandem.federated.flower.processes import POLL_S, last_line
+from tandem.federated.flower.processes import last_line
+from tandem.federated.flower.watchman import POLL_S
 
 ENGINES = ("simulation", "deployment")
 END_S = 15.0  # for a run to end once its result is there

@@ -13,6 +13,7 @@ from subprocess import Popen
 
 from tandem.federated.fleet.settings import MEMORY, SCENARIO, FleetSettings
 from tandem.federated.flower.processes import ended_in_order, free_port, none_left, running, wait_for_port
+from tandem.federated.flower.watchman import end_marked
 
 APP = Path(__file__).parent / "app"
 START_S = 60.0  # for a SuperLink to listen
@@ -85,14 +86,17 @@ def superlink(launch: Launch, simulation: bool) -> Iterator[Machines]:
     launch.log.unlink(missing_ok=True)
     with ended_in_order(), ExitStack() as stack:
         neutral = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-fleet-")))
-        stack.enter_context(none_left(str(neutral)))
+        stack.enter_context(none_left(neutral))
         port = free_port()
         environment = _environment(neutral, port)
         command = [_command("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--simulation"] if simulation else []
         process = stack.enter_context(running(command, neutral, environment, launch.log))
         wait_for_port(port, process, START_S, launch.log)
-        yield Machines(launch, neutral, port, environment, stack)
+        try:
+            yield Machines(launch, neutral, port, environment, stack)
+        finally:
+            end_marked(str(neutral))  # all at once: one after the other they take seconds each
 
 
 @contextmanager

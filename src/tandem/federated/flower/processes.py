@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tandem.errors import InputError
-
-GRACE_S = 5.0
-POLL_S = 0.1
+from tandem.federated.flower import watchman as watching
+from tandem.federated.flower.watchman import GRACE_S, POLL_S
 
 
 @contextmanager
@@ -79,31 +79,21 @@ def ended_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def none_left(mark: str) -> Iterator[None]:
-    """After the block, nobody is left who was started with this mark in the environment, however far removed.
+def none_left(folder: Path) -> Iterator[None]:
+    """After the block nobody is left who was started with this folder's path in the environment.
 
-    Flower and Ray put what they start into sessions of their own, where ending a group does not reach it.
+    Nor is anybody, or the folder, when this process is killed and cannot see to it: a watchman does then.
     """
+    watchman = subprocess.Popen(
+        [sys.executable, "-I", watching.__file__, str(folder)], stdin=subprocess.PIPE, start_new_session=True
+    )
     try:
         yield
     finally:
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            until_s = time.monotonic() + GRACE_S
-            for number in _marked(mark):
-                with contextlib.suppress(OSError):
-                    os.kill(number, sign)
-            while _marked(mark) and time.monotonic() < until_s:
-                time.sleep(POLL_S)
-
-
-def _marked(mark: str) -> list[int]:
-    """Processes with the mark in their environment; none where the system does not show that."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(folder.name) != os.getpid() and mark.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
+        watching.end_marked(str(folder))
+        assert watchman.stdin is not None
+        watchman.stdin.close()
+        watchman.wait()
 
 
 def free_port() -> int:
