@@ -48,6 +48,10 @@ class GroundTruth(eqx.Module):
         A device that served nothing has the accuracy it had when it last did.
         """
 
+    def working_bytes(self, devices: int) -> int:
+        """The memory that a round of a fleet takes beside its state, if it is enough to matter."""
+        return 0
+
 
 def build_truth(scenario: Scenario, system: System) -> GroundTruth | None:
     """The ground truth a scenario asks for, if it does."""

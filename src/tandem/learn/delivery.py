@@ -11,7 +11,6 @@ from tandem.feel.system import System
 from tandem.feel.types import Array
 from tandem.learn.algorithm import Candidates
 from tandem.learn.playing import played
-from tandem.learn.population import member
 from tandem.pareto import front
 from tandem.policy.neural import NeuralPolicy
 
@@ -32,7 +31,7 @@ def deliver(system: System, candidates: Candidates, policies: NeuralPolicy, keys
     valid = np.flatnonzero(np.asarray(candidates.valid))
     rewards = np.full((len(candidates.valid), 3), np.nan)
     violation_rate = np.full(len(candidates.valid), np.nan)
-    means = list(played(system, member(policies, valid), keys))
+    means = list(played(system, policies, keys, valid))
     rewards[valid] = np.concatenate([part.reward.mean(axis=1) for part in means])
     violation_rate[valid] = np.concatenate([part.violated_any.mean(axis=1) for part in means])
     rounds = len(valid) * len(keys) * system.rounds
