@@ -102,6 +102,11 @@ def train_together(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[tuple
         yield now, tuple(_progress(algorithm, now, member(seen, run)) for run in range(len(seeds)))
 
 
+def alone(now: Checkpoint, index: int) -> Checkpoint:
+    """One of several runs that are trained together, as if it were the only one."""
+    return Checkpoint(now.stage, now.chunk, eqx.filter_jit(member)(now.state, jnp.asarray(index)))
+
+
 def _progress(algorithm: Algorithm, now: Checkpoint, seen: Seen) -> Progress:
     """Where a run stands after a chunk, and what that chunk was like."""
     stages = algorithm.stages

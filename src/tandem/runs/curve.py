@@ -24,12 +24,13 @@ from tandem.feel.types import Array
 from tandem.learn import training as engine
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.delivery import chosen_of
+from tandem.learn.playing import played
 from tandem.learn.population import member
 from tandem.pareto import hypervolume, sparsity
 from tandem.policy.rollout import mean_outcome
 from tandem.runs.directory import RunRecord
 from tandem.runs.files import written_whole
-from tandem.runs.measuring import SEEDS
+from tandem.runs.measuring import SEEDS, Yardstick
 from tandem.runs.simulation import episode_keys
 from tandem.runs.training import Listener
 
@@ -47,10 +48,14 @@ class Mark:
 
 
 class Curve(Listener):
-    """Measures after every ``1 / marks`` of the training; the last mark is the run's result."""
+    """Measures after every ``1 / marks`` of the training; the last mark is the run's result.
 
-    def __init__(self, marks: int) -> None:
+    With a yardstick, candidates are still chosen by what is trained on, and what is chosen is measured by that.
+    """
+
+    def __init__(self, marks: int, yardstick: Yardstick | None = None) -> None:
         self._marks = marks
+        self._yardstick = yardstick
         self._path = Path()
         self._curve: list[Mark] = []
         self._passed = 0
@@ -65,7 +70,11 @@ class Curve(Listener):
         due = self._due(algorithm, done)
         if due == self._passed or engine.finished(algorithm, now):
             return
-        points, validated = _would_deliver(algorithm, now.state, seed, index)
+        if self._yardstick is None:
+            points, validated = _would_deliver(algorithm, now.state, seed, index)
+        else:
+            alone = now if index is None else engine.alone(now, index)
+            points, validated = _would_measure(algorithm, alone, seed, self._yardstick)
         volume = hypervolume(points, engine.reference_point(algorithm))
         self._add(Mark(done + validated, volume, sparsity(points), len(points)))
         self._passed = due
@@ -93,6 +102,18 @@ def _would_deliver(algorithm: Algorithm, state: Any, seed: int, index: int | Non
     chosen, _ = chosen_of(judged, rate, algorithm.options.tolerance)
     measured = rewards[chosen, count:].mean(axis=1, dtype=np.float64)
     return measured, int(there.sum()) * count * algorithm.system.rounds
+
+
+def _would_measure(
+    algorithm: Algorithm, now: engine.Checkpoint, seed: int, yardstick: Yardstick
+) -> tuple[NDArray[np.float64], int]:
+    """The same by a yardstick: in parts, for it may take more time and memory than a simulation does."""
+    delivery = engine.conclude(algorithm, now, seed)
+    if len(delivery.chosen) == 0:
+        return np.zeros((0, 3)), delivery.rounds
+    policies = engine.found(algorithm, now.state)[1]
+    parts = played(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen)
+    return np.concatenate([part.reward.mean(axis=1) for part in parts]), delivery.rounds
 
 
 @eqx.filter_jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from tandem.errors import InputError
 from tandem.feel.objectives import OBJECTIVES
+from tandem.feel.system import System
 from tandem.learn.algorithm import Algorithm, Candidates
 from tandem.learn.delivery import Delivery
 from tandem.learn.playing import each, played
@@ -24,6 +26,14 @@ SEEDS = range(1_000_000, 1_000_016)
 
 
 @dataclass(frozen=True)
+class Yardstick:
+    """What a front is measured by: a fleet, which may have another accuracy than was trained on, and seeds."""
+
+    system: System
+    seeds: Sequence[int] = SEEDS
+
+
+@dataclass(frozen=True)
 class Measured:
     """A front with the networks its policies run, and what measuring it took."""
 
@@ -32,14 +42,21 @@ class Measured:
     rounds: int
 
 
-def measure(algorithm: Algorithm, candidates: Candidates, policies: NeuralPolicy, delivery: Delivery) -> Measured:
+def measure(
+    algorithm: Algorithm,
+    candidates: Candidates,
+    policies: NeuralPolicy,
+    delivery: Delivery,
+    yardstick: Yardstick | None = None,
+) -> Measured:
     """Play each chosen candidate on every seed; policies come in the order of their accuracy, the highest first."""
+    yardstick = yardstick or Yardstick(algorithm.system)
     if len(delivery.chosen) == 0:
         raise InputError(
             f"{algorithm.name} has found no policy with finite rewards: its training diverged; train again with a "
             "lower learning_rate."
         )
-    found = _played(algorithm, policies, delivery)
+    found = _played(yardstick, policies, delivery)
     found.sort(key=lambda one: (-one[1]["objectives"][0], *one[1]["objectives"][1:], one[0]))
     owners = np.asarray(candidates.owner)
     used = list(dict.fromkeys(int(owners[candidate]) for candidate, _ in found))
@@ -53,14 +70,14 @@ def measure(algorithm: Algorithm, candidates: Candidates, policies: NeuralPolicy
         for index, (candidate, means) in enumerate(found)
     )
     stored = member(Stored(candidates.networks, candidates.normalisers), np.asarray(used))
-    rounds = len(found) * len(SEEDS) * algorithm.system.rounds
+    rounds = len(found) * len(yardstick.seeds) * yardstick.system.rounds
     return Measured(Front(records, algorithm.options.reference), stored, rounds)
 
 
-def _played(algorithm: Algorithm, policies: NeuralPolicy, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
+def _played(yardstick: Yardstick, policies: NeuralPolicy, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
     """Each chosen candidate, and the measured fields of its record."""
     rows: list[dict[str, Any]] = []
-    for means in played(algorithm.system, member(policies, delivery.chosen), episode_keys(SEEDS)):
+    for means in played(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen):
         rows += [measured(one) for one in each(means)]
     return list(zip(delivery.chosen.tolist(), rows, strict=True))
 

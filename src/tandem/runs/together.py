@@ -12,13 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
-
 from tandem.learn import training as engine
-from tandem.learn.population import member
 from tandem.learn.presets import choose_options
 from tandem.runs.directory import PROGRESS, new_folder
+from tandem.runs.measuring import Yardstick
 from tandem.runs.problem import build_algorithm, with_shield_of
 from tandem.runs.progress import ProgressTable
 from tandem.runs.run import Run, open_run
@@ -33,6 +30,7 @@ def train_together(
     folders: Mapping[int, Path],
     options: Mapping[str, Any] | Sequence[str] = (),
     listeners: Mapping[int, Sequence[Listener]] | None = None,
+    yardstick: Yardstick | None = None,
 ) -> tuple[Run, ...]:
     """Train one run for each seed, into the folder that is named with it. A run's time is its share of that of all."""
     chosen = choose_options(algorithm, preset, options)
@@ -59,11 +57,7 @@ def train_together(
                     listener.progressed(progress[index], wall_s())
                     listener.standing(ready, now, seed, index)
         for index, seed in enumerate(seeds):
-            conclude(folders[seed], records[seed], ready, _alone(now, index), heard.get(seed, ()), wall_s)
+            conclude(
+                folders[seed], records[seed], ready, engine.alone(now, index), heard.get(seed, ()), wall_s, yardstick
+            )
     return tuple(open_run(folder) for folder in folders.values())
-
-
-def _alone(now: engine.Checkpoint, index: int) -> engine.Checkpoint:
-    """One of the runs, as if it were the only one."""
-    state = eqx.filter_jit(member)(now.state, jnp.asarray(index))
-    return engine.Checkpoint(now.stage, now.chunk, state)

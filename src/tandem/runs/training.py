@@ -37,7 +37,7 @@ from tandem.runs.directory import (
     write_record,
 )
 from tandem.runs.files import written_whole
-from tandem.runs.measuring import SEEDS, measure
+from tandem.runs.measuring import SEEDS, Yardstick, measure
 from tandem.runs.problem import build_algorithm, with_shield_of
 from tandem.runs.progress import ProgressTable
 from tandem.runs.run import Run, front_document, open_run, write_policies
@@ -89,11 +89,13 @@ def train(
     options: Mapping[str, Any] | Sequence[str] = (),
     on_progress: Callable[[Progress], object] | None = None,
     listeners: Sequence[Listener] = (),
+    yardstick: Yardstick | None = None,
 ) -> Run:
     """Train a front of policies and write it to a folder: ``out``, or one below ``runs`` named after what is trained.
 
     ``options`` change the preset's, as in ``{"rounds": 500_000}``. ``on_progress`` is called after every chunk of
-    steps. Interrupted or killed, it goes on with ``resume``.
+    steps. Interrupted or killed, it goes on with ``resume``. The front is measured on the scenario, unless a
+    ``yardstick`` is given; what is validated and chosen is always so by the scenario.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
         raise InputError(f"seed is {seed!r}; give a whole number from 0 to {MOST_SEED}.")
@@ -104,7 +106,7 @@ def train(
     folder = Path(out) if out is not None else default_folder(loaded.name, algorithm, preset, seed)
     with new_folder(folder):
         record = begun(folder, loaded, algorithm, preset, chosen, seed)
-        _go_on(folder, record, ready, _all(listeners, on_progress))
+        _go_on(folder, record, ready, _all(listeners, on_progress), yardstick)
     return open_run(folder)
 
 
@@ -112,6 +114,7 @@ def resume(
     folder: str | Path,
     on_progress: Callable[[Progress], object] | None = None,
     listeners: Sequence[Listener] = (),
+    yardstick: Yardstick | None = None,
 ) -> Run:
     """Go on with a run that was interrupted, from its last checkpoint; a finished one is only read.
 
@@ -124,7 +127,7 @@ def resume(
     ready = _algorithm_of(folder, record)
     with sole_trainer(folder):
         remove_leavings(folder)
-        _go_on(folder, read_record(folder), ready, _all(listeners, on_progress))
+        _go_on(folder, read_record(folder), ready, _all(listeners, on_progress), yardstick)
     return open_run(folder)
 
 
@@ -152,7 +155,9 @@ def _all(listeners: Sequence[Listener], on_progress: Callable[[Progress], object
     return [*listeners, *([] if on_progress is None else [_Calling(on_progress)])]
 
 
-def _go_on(folder: Path, record: RunRecord, algorithm: Algorithm, listeners: list[Listener]) -> None:
+def _go_on(
+    folder: Path, record: RunRecord, algorithm: Algorithm, listeners: list[Listener], yardstick: Yardstick | None
+) -> None:
     """From where the folder says it stands to the end."""
     began = time.monotonic()
     standing = read_checkpoint(folder, algorithm, record.seed)
@@ -161,7 +166,7 @@ def _go_on(folder: Path, record: RunRecord, algorithm: Algorithm, listeners: lis
         return before + time.monotonic() - began
 
     now = _train(folder, record, algorithm, standing, listeners, wall_s)
-    conclude(folder, record, algorithm, now, listeners, wall_s)
+    conclude(folder, record, algorithm, now, listeners, wall_s, yardstick)
 
 
 def conclude(
@@ -171,6 +176,7 @@ def conclude(
     now: engine.Checkpoint,
     listeners: Sequence[Listener],
     wall_s: Callable[[], float],
+    yardstick: Yardstick | None = None,
 ) -> None:
     """Validate, choose, measure, and write what a finished run has."""
     for listener in listeners:
@@ -178,9 +184,9 @@ def conclude(
     delivery = engine.conclude(algorithm, now, record.seed)
     for listener in listeners:
         listener.measuring(len(delivery.chosen))
-    result = measure(algorithm, *engine.found(algorithm, now.state), delivery)
+    result = measure(algorithm, *engine.found(algorithm, now.state), delivery, yardstick)
     write_policies(folder, algorithm.system, result.stored)
-    write_json(folder / FRONT, front_document(result.front, SEEDS))
+    write_json(folder / FRONT, front_document(result.front, SEEDS if yardstick is None else yardstick.seeds))
     front = result.front
     record = record.changed(
         status="finished",
