@@ -60,10 +60,8 @@ def calibrate(
     assert loaded.accuracy.task is not None
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
-    from tandem.federated.calibrating import RESULT, Calibration, check_kind, chosen_fit, write_calibration
-    from tandem.federated.fitting import fit_all
-    from tandem.federated.measurement import VOLUMES, measure, plan_for
-    from tandem.federated.truth import FederatedTruth
+    from tandem.federated.calibrating import RESULT, check_kind, write_calibration
+    from tandem.federated.calibrating import calibrate as fit_to_task
     from tandem.feel.system import build_system
     from tandem.runs.files import results_folder
 
@@ -72,16 +70,8 @@ def calibrate(
     folder = results_folder(out or Path("calibrations") / f"{loaded.name}-{kind}", RESULT)
     with preparing(loaded):
         system = build_system(loaded)
-    truth = system.truth
-    assert isinstance(truth, FederatedTruth)
-    round_s = max(loaded.limits.round_floor_s, loaded.limits.idle_round_s)
-    length = max(9, loaded.rounds) if rounds is None else rounds
-    plan = plan_for(truth, system.size, round_s, max(VOLUMES), length)
-    with counting(f"Measuring accuracy on {kind}, {worlds} worlds of {length} rounds a cell") as progress:
-        measured = measure(truth, plan, worlds, seed, told=lambda done, of: progress(done, of, "cells"))
-    fits = fit_all(measured)
-    how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
-    found = Calibration(loaded, measured, fits, chosen_fit(fits, mapping), how)
+    with counting(f"Measuring accuracy on {kind}, {worlds} worlds a cell") as progress:
+        found = fit_to_task(loaded, system, worlds, rounds, seed, mapping, lambda done, of: progress(done, of, "cells"))
     with working("Writing the scenario and the figure"):
         write_calibration(folder, found)
     if as_json:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
 from tandem.federated.figures import write_calibration_figure
-from tandem.federated.fitting import Fit
-from tandem.federated.measurement import Measurements
+from tandem.federated.fitting import Fit, fit_all
+from tandem.federated.measurement import VOLUMES, Measurements, measure, plan_for
+from tandem.federated.truth import FederatedTruth
+from tandem.feel.system import System
 from tandem.runs.files import written_whole
 from tandem.scenario import Scenario, dump_scenario
 from tandem.scenario.kinds import AccuracyMapping
@@ -23,6 +26,7 @@ from tandem.scenario.wording import did_you_mean
 
 RESULT, SCENARIO, TABLE, FIGURE = "calibration.json", "scenario.yaml", "measurements.csv", "calibration.png"
 COLUMNS = ("samples", "data_age_s", "model_age_s", "accuracy", "standard_error")
+FEWEST_ROUNDS = 9  # of a measurement
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,30 @@ class Calibration:
             "task": None,
         }
         return self.scenario.model_copy(update={"accuracy": accuracy.model_copy(update=changes)})
+
+
+def calibrate(
+    scenario: Scenario,
+    system: System,
+    worlds: int,
+    rounds: int | None = None,
+    seed: int = 0,
+    mapping: str = "best",
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> Calibration:
+    """Measure on the scenario's task, whose system this is, and fit all mappings; ``told`` hears how far it is.
+
+    Averages over so many worlds (courses of drift), each of so many rounds, or as many as the scenario has.
+    """
+    truth = system.truth
+    assert isinstance(truth, FederatedTruth)
+    round_s = max(scenario.limits.round_floor_s, scenario.limits.idle_round_s)
+    length = max(FEWEST_ROUNDS, scenario.rounds) if rounds is None else rounds
+    plan = plan_for(truth, system.size, round_s, max(VOLUMES), length)
+    measured = measure(truth, plan, worlds, seed, told=told)
+    fits = fit_all(measured)
+    how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
+    return Calibration(scenario, measured, fits, chosen_fit(fits, mapping), how)
 
 
 def chosen_fit(fits: list[Fit], kind: str) -> Fit:
