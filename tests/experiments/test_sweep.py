@@ -12,6 +12,7 @@ from made_up import Pretending, Silent, dying, dying_once, made_up
 from tandem.errors import InputError
 from tandem.experiments.cells import RESULT, Cell, Result, by_kind, folder_of, read_result, write_result
 from tandem.experiments.engines import Processes
+from tandem.experiments.grounds import Ground
 from tandem.experiments.scales import CPU, PAPER, SMOKE, scale_named
 from tandem.experiments.sweep import jobs_of, sweep
 
@@ -69,6 +70,17 @@ def test_seeds_go_together_and_long_ones_first() -> None:
     assert [len(group) for group in by_kind(cells)] == [5, 5, 5]
 
 
+GROUND = st.builds(
+    Ground,
+    task=st.sampled_from(["digits", "cifar10"]),
+    mapping=st.just("log-rational"),
+    kappa=st.sampled_from([(0.1, 2.0, 0.01), (0.1, 2.0, 0.02)]),
+    decay_per_s=st.sampled_from([0.005, 0.0]),
+    pretrained=st.just(0.9),
+    episodes=st.integers(1, 2),
+    oracle=st.booleans(),
+    data=st.sampled_from([None, "here", "there"]),
+)
 CELL = st.builds(
     Cell,
     algorithm=st.sampled_from(["s-ppo", "tandem"]),
@@ -78,6 +90,7 @@ CELL = st.builds(
     preset=st.sampled_from(["default", "quick"]),
     options=st.sampled_from([(), (("beta", 0.5),), (("beta", 0.5), ("fleet_sizes", (2, 3)))]),
     marks=st.integers(1, 2),
+    ground=st.none() | GROUND,
 )
 
 
@@ -88,6 +101,17 @@ def test_a_cell_and_its_name_go_both_ways(one: Cell, other: Cell) -> None:
     assert Cell.from_document(json.loads(json.dumps(one.document()))) == one
 
 
+def test_cells_have_kept_their_names() -> None:
+    """What was trained before cells could have a ground is not trained again."""
+    for cell, name in (
+        (PAPER.cell("tandem", 0), "tandem-n10-r6-baa8d64b-seed0"),
+        (PAPER.cell("c-moppo", 3, beta=0.5), "c-moppo-n10-r6-4e7cbfc9-seed3"),
+        (CPU.cell("s-ppo", 1, size=20), "s-ppo-n20-r6-d28e6e24-seed1"),
+        (SMOKE.cell("moea-d", 1), "moea-d-n3-r6-bdf9140a-seed1"),
+    ):
+        assert cell.name == name
+
+
 def test_a_result_survives_its_file(tmp_path: Path) -> None:
     result = made_up(CELLS[2])
     write_result(result, tmp_path)
@@ -96,7 +120,10 @@ def test_a_result_survives_its_file(tmp_path: Path) -> None:
     assert back.document() == result.document()
 
 
-@pytest.mark.parametrize("scale", [SMOKE, CPU, PAPER])
+ON_TASKS = [scale.on(task, []) for scale in (SMOKE, CPU, PAPER) for task in scale.tasks]
+
+
+@pytest.mark.parametrize("scale", [SMOKE, CPU, PAPER, *ON_TASKS])
 def test_every_algorithm_gets_the_same_rounds(scale) -> None:
     """The plan of each, validation included, is within the budget and spends nearly all of it."""
     from tandem.experiments.algorithms import COMPARED

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.experiments.grounds import Ground
 from tandem.runs.directory import write_json
+from tandem.runs.files import results_folder
 from tandem.scenario import Scenario, load_scenario
 
 Values = NDArray[np.float64]
-RESULT, RUN = "result.json", "run"
+CELLS, RESULT, RUN = "cells", "result.json", "run"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Cell:
     preset: str = "default"
     options: tuple[tuple[str, Any], ...] = ()  # changes to the preset, sorted by name
     marks: int = 1  # how often the front is measured on the way, the end included
+    ground: Ground | None = None  # where accuracy is measured on a task
 
     @property
     def name(self) -> str:
@@ -44,7 +47,15 @@ class Cell:
 
     def scenario(self) -> Scenario:
         """What it is trained on."""
-        return load_scenario("paper", {"fleet.size": self.size, "workload.request_rate_per_s": self.rate})
+        return self._scenario({} if self.ground is None else self.ground.overrides(measured=self.ground.oracle))
+
+    def measured_by(self) -> Scenario | None:
+        """What its fronts are measured by, if not by that: the same, with accuracy measured on a task."""
+        return None if self.ground is None else self._scenario(self.ground.overrides(measured=True))
+
+    def _scenario(self, overrides: Mapping[str, Any]) -> Scenario:
+        fleet = {"fleet.size": self.size, "workload.request_rate_per_s": self.rate}
+        return load_scenario("paper", {**fleet, **overrides})
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -53,13 +64,16 @@ class Cell:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {**asdict(self), "options": self.changes}
+        ground = {} if self.ground is None else {"ground": self.ground.document()}
+        plain = {name: value for name, value in asdict(self).items() if name != "ground"}
+        return {**plain, "options": self.changes, **ground}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Cell:
         """From JSON; raises KeyError or TypeError if it is not one."""
         options = {name: _frozen(value) for name, value in document["options"].items()}
-        return cls(**{**document, "options": tuple(sorted(options.items()))})
+        ground = Ground.from_document(document["ground"]) if "ground" in document else None
+        return cls(**{**document, "options": tuple(sorted(options.items())), "ground": ground})
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,7 @@ class Result:
     latency_s: Values = field(repr=False)  # quantiles, evenly spaced from 0 to 1, under the lowest-latency policy
     device: str = ""
     tandem: str = ""
+    agreement: dict[str, Any] | None = None  # of estimated with measured accuracy (``federated.Fidelity``), on a task
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -96,9 +111,16 @@ class Result:
         return cls(**{**values, **shaped, "cell": Cell.from_document(values["cell"])})
 
 
+def folder_for_cells(out: str | Path) -> Path:
+    """Create a folder that will have cells below it, or take one that has; one of something else is refused."""
+    folder = results_folder(Path(out), CELLS)
+    (folder / CELLS).mkdir(exist_ok=True)
+    return folder
+
+
 def folder_of(cell: Cell, out: Path) -> Path:
     """Where a cell's result and run are."""
-    return out / "cells" / cell.name
+    return out / CELLS / cell.name
 
 
 def write_result(result: Result, out: Path) -> None:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tandem.errors import InputError
 from tandem.experiments.cells import Cell
+from tandem.experiments.grounds import Ground
 from tandem.learn.presets import choose_options
 from tandem.scenario.wording import did_you_mean
 
 Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TaskScale:
+    """What is else at a scale where accuracy is measured on a task: a round of real models costs what thousands of
+    simulated ones do, so there are fewer, in smaller steps, and fewer candidates for a front."""
+
+    rounds: int
+    seeds: int
+    marks: int
+    episodes: int  # that each policy of a front is measured by
+    worlds: int  # that the calibration averages over
+    options: Changes
+    own_options: Mapping[str, Changes]
+    calibration_rounds: int | None = None  # in each world; as many as an episode has if not given
 
 
 @dataclass(frozen=True)
@@ -32,12 +48,44 @@ class Scale:
     swept_marks: int  # and where something is
     options: Changes = field(default_factory=dict)  # of every algorithm
     own_options: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
+    tasks: Mapping[str, TaskScale] = field(default_factory=dict, repr=False)  # by the task's name
+    grounds: tuple[Ground, ...] = ()  # on a task: a mapping each, the first the paper's
+
+    def task(self, name: str) -> TaskScale:
+        """What is else on a task."""
+        if name not in self.tasks:
+            able = [scale.name for scale in SCALES.values() if name in scale.tasks]
+            fix = f"use --scale {' or '.join(able)}" if able else f"choose {' or '.join(self.tasks)}"
+            raise InputError(f"--task {name}: is not for the scale {self.name}; {fix}.")
+        return self.tasks[name]
+
+    def on(self, task: str, grounds: Sequence[Ground]) -> Scale:
+        """The same on a task."""
+        own = self.task(task)
+        options = {name: {**self.own_options.get(name, {}), **changes} for name, changes in own.own_options.items()}
+        return replace(
+            self,
+            rounds=own.rounds,
+            seeds=own.seeds,
+            marks=own.marks,
+            options={**self.options, **own.options},
+            own_options={**self.own_options, **options},
+            grounds=tuple(grounds),
+        )
 
     def unswept(self, algorithms: Sequence[str]) -> list[Cell]:
         """Every algorithm on the paper's fleet."""
         return [self.cell(algorithm, seed) for algorithm in algorithms for seed in range(self.seeds)]
 
-    def cell(self, algorithm: str, seed: int, size: int | None = None, rate: float | None = None, **more: Any) -> Cell:
+    def cell(
+        self,
+        algorithm: str,
+        seed: int,
+        size: int | None = None,
+        rate: float | None = None,
+        ground: Ground | None = None,
+        **more: Any,
+    ) -> Cell:
         """A training at this scale; the same cell for whoever asks for the same thing."""
         usual = {"rounds": self.rounds, **self.options, **self.own_options.get(algorithm, {})}
         defaults = choose_options(algorithm, self.preset, usual)
@@ -53,7 +101,13 @@ class Scale:
             preset=self.preset,
             options=tuple(sorted(changes.items())),
             marks=self.swept_marks if swept else self.marks,
+            ground=ground or next(iter(self.grounds), None),
         )
+
+
+def _with_population(every: Changes, more: Mapping[str, Changes]) -> dict[str, Changes]:
+    """The options of every algorithm: those that train a population have some in common."""
+    return {name: {**(every if name != "tandem" else {}), **changes} for name, changes in more.items()}
 
 
 _TINY_POPULATION = {"preferences": 3, "archive": 8, "episodes": 1}
@@ -71,15 +125,31 @@ SMOKE = Scale(
     marks=2,
     swept_marks=1,
     options={"validation_episodes": 1},
-    own_options={
-        "tandem": {"episodes": 4, "divisions": 5},
-        "c-moppo": {**_TINY_POPULATION, "extended": 1, "extension_steps": 4},
-        "pg-morl": {**_TINY_POPULATION, "tasks": 3, "generation_steps": 4, "buffer_count": 6},
-        "moea-d": {**_TINY_POPULATION, "population": 6, "neighbours": 3},
-        "nsga2": {**_TINY_POPULATION, "population": 6},
-        "s-ppo": _TINY_POPULATION,
-        "r-ppo": _TINY_POPULATION,
-    },
+    own_options=_with_population(
+        _TINY_POPULATION,
+        {
+            "tandem": {"episodes": 4, "divisions": 5},
+            "c-moppo": {"extended": 1, "extension_steps": 4},
+            "pg-morl": {"tasks": 3, "generation_steps": 4, "buffer_count": 6},
+            "moea-d": {"population": 6, "neighbours": 3},
+            "nsga2": {"population": 6},
+            "s-ppo": {},
+            "r-ppo": {},
+        },
+    ),
+    tasks=dict.fromkeys(
+        ("digits", "cifar10"),
+        TaskScale(
+            rounds=5000,
+            seeds=2,
+            marks=2,
+            episodes=1,
+            worlds=1,
+            calibration_rounds=9,
+            options={},
+            own_options={"tandem": {"divisions": 2}},
+        ),
+    ),
 )
 CPU = Scale(
     name="cpu",
@@ -94,6 +164,28 @@ CPU = Scale(
     preset="quick",
     marks=4,
     swept_marks=1,
+    tasks={
+        "digits": TaskScale(
+            rounds=40_000,
+            seeds=3,
+            marks=3,
+            episodes=3,
+            worlds=4,
+            options={"validation_episodes": 2},
+            own_options=_with_population(
+                {"preferences": 6, "archive": 18, "episodes": 2},
+                {
+                    "tandem": {"episodes": 8, "divisions": 5},
+                    "c-moppo": {"extended": 2, "extension_steps": 5},
+                    "pg-morl": {"tasks": 6, "generation_steps": 5},
+                    "moea-d": {"population": 18, "neighbours": 6},
+                    "nsga2": {"population": 18},
+                    "s-ppo": {},
+                    "r-ppo": {},
+                },
+            ),
+        )
+    },
 )
 PAPER = Scale(
     name="paper",
@@ -108,6 +200,48 @@ PAPER = Scale(
     preset="default",
     marks=20,
     swept_marks=5,
+    tasks={
+        "digits": TaskScale(
+            rounds=300_000,
+            seeds=10,
+            marks=6,
+            episodes=8,
+            worlds=8,
+            options={"validation_episodes": 3},
+            own_options=_with_population(
+                {"archive": 50},
+                {
+                    "tandem": {"divisions": 9},
+                    "c-moppo": {"extension_steps": 8},
+                    "pg-morl": {"generation_steps": 8},
+                    "moea-d": {},
+                    "nsga2": {},
+                    "s-ppo": {},
+                    "r-ppo": {},
+                },
+            ),
+        ),
+        "cifar10": TaskScale(
+            rounds=24_000,
+            seeds=3,
+            marks=3,
+            episodes=2,
+            worlds=4,
+            options={"validation_episodes": 1},
+            own_options=_with_population(
+                {"preferences": 4, "archive": 12, "episodes": 2},
+                {
+                    "tandem": {"episodes": 8, "divisions": 4},
+                    "c-moppo": {"extended": 1, "extension_steps": 6},
+                    "pg-morl": {"tasks": 4, "generation_steps": 6},
+                    "moea-d": {"population": 12, "neighbours": 4},
+                    "nsga2": {"population": 12},
+                    "s-ppo": {},
+                    "r-ppo": {},
+                },
+            ),
+        ),
+    },
 )
 SCALES = {scale.name: scale for scale in (SMOKE, CPU, PAPER)}
 

@@ -73,4 +73,8 @@ def sweep(cells: Sequence[Cell], out: Path, engine: Engine, together: int, watch
 def jobs_of(cells: Sequence[Cell], together: int) -> list[Job]:
     """Cells that can run in one program, so many at a time. Those that take longest come first."""
     jobs = [group[start : start + together] for group in by_kind(cells) for start in range(0, len(group), together)]
-    return sorted(jobs, key=lambda job: (-job[0].marks, -job[0].size))
+    return sorted(jobs, key=lambda job: (not _oracle(job[0]), -job[0].marks, -job[0].size))
+
+
+def _oracle(cell: Cell) -> bool:
+    return cell.ground is not None and cell.ground.oracle
