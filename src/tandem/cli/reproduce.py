@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from tandem.cli.options import JsonOption, print_json
+from tandem.cli.tasks import DataOption, counting, task_overrides
 from tandem.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from tandem.experiments.sweep import Done, Engine
 
 # As text: what they are is only known to modules that import JAX, and help should not wait for it.
-NAMES = "pareto-fronts, devices, arrivals, convergence, beta, latency-cdf, top3, all of these, or reference"
+NAMES = (
+    "pareto-fronts, devices, arrivals, convergence, beta, latency-cdf, top3, all of these, or reference; on a task "
+    "accuracy-mapping, top3 or all of these"
+)
 SCALES = (
     "smoke (minutes: whether it runs), cpu (an hour or two on two cores) or paper (10 seeds of 10^6 rounds, on a GPU)"
 )
@@ -32,14 +36,27 @@ def reproduce(
     scale: Annotated[str, typer.Option(metavar="NAME", help=f"{SCALES}.")] = "cpu",
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for cells, data, figures and report; default: reproduced/SCALE.", show_default=False),
+        typer.Option(
+            help="Folder for cells, data, figures and report; default: reproduced/SCALE, or SCALE-TASK.",
+            show_default=False,
+        ),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Measure accuracy on a task: digits or cifar10; accuracy-mapping does, on digits if not said.",
+            show_default=False,
+        ),
+    ] = None,
+    data: DataOption = None,
     algorithms: Annotated[
         list[str] | None,
         typer.Option(
             "--algorithm",
             metavar="NAME",
-            help="Compare only this one, or with it if repeated; default: all seven.",
+            help="Compare only this one, or with it if repeated; default: all seven; c-moppo and tandem for "
+            "accuracy-mapping.",
             show_default=False,
         ),
     ] = None,
@@ -72,6 +89,8 @@ def reproduce(
     from tandem.experiments.scales import scale_named
 
     chosen = scale_named(scale)
+    task = "digits" if task is None and "accuracy-mapping" in (names or []) else task
+    task_overrides(task, data)  # refuses what is no task, or lacks its data
     if engine == "ray" and "reference" in (names or []):
         raise InputError("reference: measures policies again, and a Ray cluster keeps them; leave --engine ray out.")
     where = _engine(engine, address, gpus, workers)
@@ -80,11 +99,17 @@ def reproduce(
 
         use_cores()
     from tandem.experiments.engines import seeds_together
-    from tandem.experiments.reproduction import plan
+    from tandem.experiments.reproduction import experiments_named, plan
     from tandem.experiments.reproduction import reproduce as carry_out
 
+    folder = out or Path("reproduced") / (scale if task is None else f"{scale}-{task}")
+    if task is not None:
+        from tandem.experiments.calibrated import on_task
+
+        experiments_named(names or [], True, algorithms or [])  # before anything is measured for them
+        with counting(f"Calibrating on {task}, unless that is done") as progress:
+            chosen = on_task(chosen, task, data, folder, lambda done, of: progress(done, of, "cells"))
     what = plan(names or [], chosen, algorithms or [])
-    folder = out or Path("reproduced") / scale
     with Watching(folder) as watcher:
         report = carry_out(what, folder, where, together or seeds_together(chosen.seeds), watcher)
     if as_json:

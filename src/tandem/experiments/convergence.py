@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from tandem.experiments.algorithms import EVOLVED, GUIDED, OURS, PROPOSED, label, look
 from tandem.experiments.cells import Values
-from tandem.experiments.drawing import look_closely
-from tandem.experiments.estimates import Estimate, difference, mean
+from tandem.experiments.drawing import draw_curves, look_closely
+from tandem.experiments.estimates import difference, mean
 from tandem.experiments.reference import share_of_best
 from tandem.experiments.scales import Scale
 from tandem.experiments.section import (
@@ -49,18 +49,19 @@ def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -
     )
 
 
-def _ends(curves: list[Values]) -> list[float]:
+def ends(curves: list[Values]) -> list[float]:
+    """The last hypervolume of each seed."""
     return [float(curve[-1, 1]) for curve in curves]
 
 
 def _of_the_paper(curves: dict[str, list[Values]]) -> list[Statement]:
     said = [
-        near(f"{label(name)} converges to about {expected:g}.", mean(_ends(curves[name])), expected, WITHIN)
+        near(f"{label(name)} converges to about {expected:g}.", mean(ends(curves[name])), expected, WITHIN)
         for name, expected in PAPERS_ENDS.items()
         if name in curves
     ]
     rivals = [name for name in (GUIDED, EVOLVED) if name in curves and PROPOSED in curves]
-    ahead = {name: difference(_ends(curves[PROPOSED]), _ends(curves[name])) for name in rivals}
+    ahead = {name: difference(ends(curves[PROPOSED]), ends(curves[name])) for name in rivals}
     found = "It ends above " + ", ".join(f"{label(name)} by {margin}" for name, margin in ahead.items()) + "."
     return [*said, judged("C-MOPPO ends highest of the three.", found, *ahead.values())]
 
@@ -68,7 +69,7 @@ def _of_the_paper(curves: dict[str, list[Values]]) -> list[Statement]:
 def _of_ours(curves: dict[str, list[Values]]) -> list[Statement]:
     if not {OURS, GUIDED} <= set(curves):
         return []
-    target = float(np.mean(_ends(curves[GUIDED])))
+    target = float(np.mean(ends(curves[GUIDED])))
     ours = [rounds_to(curve, target) for curve in curves[OURS]]
     theirs = float(np.mean([curve[-1, 0] for curve in curves[GUIDED]]))
     arrived = [rounds for rounds in ours if np.isfinite(rounds)]
@@ -80,7 +81,7 @@ def _of_ours(curves: dict[str, list[Values]]) -> list[Statement]:
     found = f"{found}, and these in {ratios} times fewer rounds than its {theirs:,.0f}."
     if len(arrived) < len(ours):
         return [Statement(stated, found, "disagrees")]
-    return [judged(stated, found, Estimate(*(end - FEWER for end in (ratios.value, ratios.low, ratios.high))))]
+    return [judged(stated, found, ratios.shifted(-FEWER))]
 
 
 def rounds_to(curve: Values, target: float) -> float:
@@ -97,10 +98,10 @@ def rounds_to(curve: Values, target: float) -> float:
 def _table(scale: Scale, curves: dict[str, list[Values]]) -> Table:
     rows = []
     for name, own in curves.items():
-        ends = mean(_ends(own))
+        last = mean(ends(own))
         half = mean([float(np.interp(scale.rounds / 2, curve[:, 0], curve[:, 1])) for curve in own])
-        share = share_of_best(scale, _ends(own))
-        rows.append((label(name), str(half), str(ends), "" if share is None else f"{share.scaled(100)} %"))
+        share = share_of_best(scale, ends(own))
+        rows.append((label(name), str(half), str(last), "" if share is None else f"{share.scaled(100)} %"))
     headings = ("", "at half of the rounds", "at the end", "share of the best known")
     return Table("Hypervolume on the way and at the end", headings, tuple(rows))
 
@@ -108,17 +109,7 @@ def _table(scale: Scale, curves: dict[str, list[Values]]) -> Table:
 def _draw(curves: dict[str, list[Values]], out: Path) -> str:
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
-    centres = {}
-    for name, own in curves.items():
-        marks = min(len(curve) for curve in own)
-        rounds = np.mean([curve[:marks, 0] for curve in own], axis=0)
-        line = [mean([curve[mark, 1] for curve in own]) for mark in range(marks)]
-        centres[name] = [point.value for point in line]
-        style = look(name)
-        axes.plot(rounds, centres[name], label=label(name), markersize=4, **style)
-        axes.fill_between(
-            rounds, [p.low for p in line], [p.high for p in line], color=style["color"], alpha=0.15, linewidth=0
-        )
+    centres = {name: draw_curves(axes, own, label(name), look(name)) for name, own in curves.items()}
     look_closely(axes, centres)
     axes.set(xlabel="environment rounds", ylabel="hypervolume on fresh seeds")
     axes.grid(color="#e6e6e6", linewidth=0.7)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from tandem.experiments.algorithms import label
+from tandem.experiments.cells import Values
+from tandem.experiments.estimates import mean
 
 FAR_BELOW = 0.7  # of the highest point: a line lower than that on average would squeeze the others into one
 
@@ -23,3 +27,15 @@ def look_closely(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
     axes.set_ylim(min(near) - margin, max(near) + margin)
     below = "; ".join(f"{label(name)}, {min(line):.0f} to {max(line):.0f}" for name, line in far.items())
     axes.annotate(f"below the figure: {below}", (0.02, 0.02), xycoords="axes fraction", fontsize=9, color="#555555")
+
+
+def draw_curves(axes: Axes, curves: Sequence[Values], name: str, style: Mapping[str, Any]) -> list[float]:
+    """Hypervolume over rounds: the mean over seeds, which is returned, with its interval."""
+    marks = min(len(curve) for curve in curves)
+    rounds = np.mean([curve[:marks, 0] for curve in curves], axis=0)
+    line = [mean([curve[mark, 1] for curve in curves]) for mark in range(marks)]
+    centre = [point.value for point in line]
+    axes.plot(rounds, centre, label=name, markersize=4, **style)
+    spread = [p.low for p in line], [p.high for p in line]
+    axes.fill_between(rounds, *spread, color=style["color"], alpha=0.15, linewidth=0)
+    return centre

@@ -31,6 +31,10 @@ class Estimate:
         low, high = sorted((self.low * factor, self.high * factor))
         return Estimate(self.value * factor, low, high)
 
+    def shifted(self, amount: float) -> Estimate:
+        """From another zero."""
+        return Estimate(self.value + amount, self.low + amount, self.high + amount)
+
 
 def mean(values: ArrayLike) -> Estimate:
     """Of one value a seed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem.experiments.accuracy_mapping import ACCURACY_MAPPING
 from tandem.experiments.arrivals import ARRIVALS
 from tandem.experiments.best_known import BEST_KNOWN
 from tandem.experiments.beta import BETA
@@ -13,5 +14,6 @@ from tandem.experiments.section import Experiment
 from tandem.experiments.top3 import TOP3
 
 THE_PAPERS = (PARETO_FRONTS, DEVICES, ARRIVALS, CONVERGENCE, BETA, LATENCY_CDF, TOP3)
-EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (*THE_PAPERS, BEST_KNOWN)}
-ALL = "all"  # of the paper's
+ON_A_TASK = (ACCURACY_MAPPING, TOP3)
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (*THE_PAPERS, *ON_A_TASK, BEST_KNOWN)}
+ALL = "all"  # of the paper's, or of those on a task

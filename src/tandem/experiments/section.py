@@ -11,6 +11,7 @@ from typing import Any, Literal
 import matplotlib
 from matplotlib.figure import Figure
 
+from tandem.experiments.algorithms import COMPARED
 from tandem.experiments.cells import Cell, Result
 from tandem.experiments.estimates import Estimate
 from tandem.experiments.scales import Scale
@@ -59,6 +60,8 @@ class Experiment:
     title: str
     cells: Callable[[Scale, Algorithms], list[Cell]]
     section: Callable[[Scale, Algorithms, Results, Path], Section] = field(repr=False)
+    measured: Literal["never", "also", "only"] = "never"  # on a task
+    algorithms: Algorithms = COMPARED  # where nobody says which
 
 
 def judged(stated: str, found: str, *margins: Estimate) -> Statement:

@@ -1,0 +1,154 @@
+"""Accuracy that is estimated where policies learn and measured where they are judged: from cells to statements."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from made_up import Pretending, Silent
+from tandem.errors import InputError
+from tandem.experiments import on_task, plan, reproduce
+from tandem.experiments.accuracy_mapping import cells, falls, grounds
+from tandem.experiments.calibrated import MAPPINGS
+from tandem.experiments.cells import RUN, Cell, folder_of, read_result
+from tandem.experiments.grounds import Ground
+from tandem.experiments.report import Report
+from tandem.experiments.scales import SMOKE, Scale
+from tandem.feel.objectives import IN_USERS_UNITS
+from tandem.feel.system import build_system
+from tandem.runs.evaluation import evaluate
+from tandem.runs.measuring import SEEDS
+from tandem.runs.run import open_run
+
+FITTED = [Ground("digits", kind, (0.04, 100.0, 0.002), 0.005, 0.97, 2) for kind in MAPPINGS]
+ON_DIGITS = SMOKE.on("digits", FITTED)
+SMALL = replace(SMOKE, size=2, tasks={"digits": replace(SMOKE.tasks["digits"], rounds=2000)})
+
+
+def pretended(volume: Any, out: Path, names: tuple[str, ...] = ("accuracy-mapping",)) -> Report:
+    return reproduce(plan(names, ON_DIGITS), out, Pretending(volume=volume), 1, Silent())
+
+
+def verdicts(report: Report) -> dict[str, str]:
+    return {one.stated: one.verdict for section in report.sections for one in section.statements}
+
+
+def test_a_mapping_is_trained_on_and_the_task_measured_by() -> None:
+    mapped, oracle = (ON_DIGITS.cell("c-moppo", 0, ground=one) for one in (FITTED[1], FITTED[0].as_oracle()))
+    assert mapped.scenario().accuracy.task is None
+    measured = mapped.measured_by()
+    assert measured is not None
+    assert measured.accuracy.task is not None
+    assert measured.accuracy.mapping == mapped.scenario().accuracy.mapping
+    assert (measured.accuracy.mapping.kind, measured.accuracy.pretrained) == ("log-rational", 0.97)  # type: ignore[attr-defined]
+    assert oracle.scenario() == oracle.measured_by()
+    assert SMOKE.cell("c-moppo", 0).measured_by() is None
+
+
+def test_the_table_of_the_three_best_shares_its_cells() -> None:
+    own = cells(ON_DIGITS, ("c-moppo", "tandem"))
+    assert len(set(own)) == 2 * 4 * ON_DIGITS.seeds
+    assert set(plan(["top3"], ON_DIGITS, ["c-moppo", "tandem"]).cells()) < set(own)
+
+
+def as_the_paper_has_it(cell: Cell) -> float:
+    """The oracle a little ahead, all mappings alike."""
+    assert cell.ground is not None
+    return 60.0 if cell.ground.oracle else 58.5 + 0.1 * (cell.ground.mapping == MAPPINGS[2])
+
+
+def test_what_is_as_in_the_paper_agrees(tmp_path: Path) -> None:
+    said = verdicts(pretended(as_the_paper_has_it, tmp_path, ("all",)))
+    assert said["C-MOPPO on mappings ends less than 5% below its oracle."] == "agrees"
+    assert said["C-MOPPO on mappings ends within 1.31%, whichever it is."] == "agrees"
+    assert said["C-MOPPO converges faster on mappings than its oracle."] == "open"  # curves of one shape
+    assert said["Ours: Tandem on mappings ends less than 5% below its oracle."] == "agrees"
+    assert "C-MOPPO has the best accuracy of all (89.1 %)." in said
+    rows = list(csv.DictReader((tmp_path / "accuracy-mapping.csv").open()))
+    assert {row["learned_from"] for row in rows} == {*MAPPINGS, "oracle"}
+    assert len(rows) == 2 * 4 * ON_DIGITS.seeds * ON_DIGITS.marks
+    for name in ("accuracy-mapping.png", "accuracy-mapping.svg", "accuracy-mapping-estimates.csv", "top3.csv"):
+        assert (tmp_path / name).stat().st_size > 100
+
+
+def test_what_is_not_disagrees(tmp_path: Path) -> None:
+    def far_apart(cell: Cell) -> float:
+        assert cell.ground is not None
+        return 60.0 if cell.ground.oracle else 50.0 + 2 * MAPPINGS.index(cell.ground.mapping)
+
+    report = pretended(far_apart, tmp_path)
+    said = verdicts(report)
+    assert said["C-MOPPO on mappings ends less than 5% below its oracle."] == "disagrees"
+    assert said["C-MOPPO on mappings ends within 1.31%, whichever it is."] == "disagrees"
+    found = {one.stated: one.found for one in report.sections[0].statements}
+    assert (
+        "power-law-exponential and log-exponential, by 8.00"
+        in found["C-MOPPO on mappings ends within 1.31%, whichever it is."]
+    )
+
+
+def test_falls_by_hand() -> None:
+    curve = np.array([[100, 50.0, 0], [200, 60.0, 0], [300, 55.0, 0], [400, 40.0, 0], [500, 50.0, 0]])
+    assert falls(curve) == pytest.approx(20 / 50)
+    assert falls(curve[:2]) == 0
+
+
+def test_what_goes_with_a_task_and_what_without() -> None:
+    with pytest.raises(InputError, match=r"devices: is not measured on a task; leave the task out"):
+        plan(["devices"], ON_DIGITS)
+    with pytest.raises(InputError, match=r"accuracy-mapping: is only measured on a task; name one"):
+        plan(["accuracy-mapping"], SMOKE)
+    with pytest.raises(InputError, match=r"--task cifar10: is not for the scale cpu; use --scale smoke or paper"):
+        on_task(replace(SMOKE, name="cpu", tasks={}), "cifar10")
+    assert plan([], ON_DIGITS).algorithms[:2] == ("c-moppo", "tandem")
+
+
+@pytest.fixture(scope="module")
+def on_digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scale, Path]:
+    """A fleet of two, calibrated for real."""
+    out = tmp_path_factory.mktemp("reproduced")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(out / "cache"))
+        (out / "cells").mkdir()
+        return on_task(SMALL, "digits", out=out), out
+
+
+def test_a_calibration_is_kept(on_digits: tuple[Scale, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    scale, out = on_digits
+    written = json.loads((out / "calibration-digits" / "calibration.json").read_text())
+    fits = {fit["kind"]: (tuple(fit["kappa"]), fit["model_decay_per_s"]) for fit in written["fits"]}
+    assert {one.mapping: (one.kappa, one.decay_per_s) for one in scale.grounds} == fits
+    monkeypatch.setattr("tandem.experiments.calibrated.calibrate", None)
+    assert on_task(SMALL, "digits", out=out) == scale
+    with pytest.raises(InputError, match=r"was calibrated for another fleet than this scale has"):
+        on_task(SMOKE, "digits", out=out)
+
+
+def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
+    """One mapping and the oracle, two seeds in one program each: what is delivered is what the truth says of it."""
+    scale, out = on_digits
+    scale = replace(scale, grounds=scale.grounds[:1])
+    what = plan(["accuracy-mapping"], scale, ["tandem"])
+    report = reproduce(what, out, together=2)
+    assert "Behind it are log-exponential" in report.sections[0].statements[0].found
+    for ground in grounds(scale):
+        cell = scale.cell("tandem", 1, ground=ground)
+        result, run = read_result(cell, out), open_run(folder_of(cell, out) / RUN)
+        truth = cell.measured_by()
+        assert result is not None
+        assert truth is not None
+        seeds = SEEDS[: ground.episodes]
+        again = evaluate(build_system(truth), run.policies(), run.front, seeds, run.options.tolerance).front
+        np.testing.assert_allclose(result.front, again.objectives, rtol=2e-3)
+        assert result.curve[-1, 1] == pytest.approx(again.hypervolume, rel=2e-3)
+        assert len(result.curve) == scale.marks
+        assert result.agreement is not None
+        assert result.agreement["rounds"] > 100
+        assert 0 < result.agreement["rmse"] < 1
+        assert np.all(again.points * IN_USERS_UNITS > -1)
+    again_out = reproduce(what, out, Pretending(fails=lambda cell: True), 2, Silent())  # all is done already
+    assert verdicts(again_out) == verdicts(report)
