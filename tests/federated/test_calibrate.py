@@ -178,6 +178,12 @@ def test_simulate_puts_the_estimate_beside_what_is_measured(tandem: Any, tmp_pat
         (("calibrate", "--mapping", "linear"), "--mapping linear: is not a mapping that can be fitted"),
         (("simulate", "--data", "here"), "--data here: says where a task's data are, and there is no --task"),
         (("pretrain", "cifar10", "--data", "nowhere"), "nowhere: is not a folder"),
+        (("reproduce", "top3", "--task", "digit"), "--task digit: is not a task; write 'digits'"),
+        (("reproduce", "devices", "--task", "digits"), "devices: is not measured on a task; leave the task out"),
+        (
+            ("reproduce", "top3", "--task", "cifar10", "--data", "x"),
+            "--task cifar10: is not for the scale cpu; use --scale smoke or paper",
+        ),
         (("simulate", "--set", "accuracy.task=digits", "--set", "accuracy.task.drift.shared=2"), "shared is 2"),
     ],
 )
