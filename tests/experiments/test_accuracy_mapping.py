@@ -12,7 +12,7 @@ import pytest
 from made_up import Pretending, Silent
 from tandem.errors import InputError
 from tandem.experiments import on_task, plan, reproduce
-from tandem.experiments.accuracy_mapping import cells, falls, grounds
+from tandem.experiments.accuracy_mapping import _faster, cells, falls, grounds
 from tandem.experiments.calibrated import MAPPINGS
 from tandem.experiments.cells import RUN, Cell, folder_of, read_result
 from tandem.experiments.grounds import Ground
@@ -89,6 +89,20 @@ def test_what_is_not_disagrees(tmp_path: Path) -> None:
         "power-law-exponential and log-exponential, by 8.00"
         in found["C-MOPPO on mappings ends within 1.31%, whichever it is."]
     )
+
+
+def test_who_converges_faster_is_open_if_most_did_before_anybody_looked() -> None:
+    slow, fast = (np.array([[100, start, 0], [200, 55.0, 0], [300, 60.0, 0]]) for start in (30.0, 54.0))
+    early = np.array([[100, 59.0, 0], [200, 60.0, 0], [300, 60.0, 0]])
+    assert (
+        _faster("", {"a": [fast, fast]}, [slow, slow]).verdict == "open"
+    )  # both between the second mark and the third
+    late = np.array([[100, 30.0, 0], [200, 40.0, 0], [300, 60.0, 0]])
+    assert _faster("", {"a": [slow, slow]}, [late, late]).verdict == "agrees"
+    assert _faster("", {"a": [late, late]}, [slow, slow]).verdict == "disagrees"
+    unknown = _faster("", {"a": [early, early]}, [early, late])
+    assert unknown.verdict == "open"
+    assert "3 of 4 trainings" in unknown.found
 
 
 def test_falls_by_hand() -> None:

@@ -107,18 +107,26 @@ def _statements(algorithm: str, curves: Curves) -> Iterator[Statement]:
         "" if farthest is None else f"Farthest apart are {' and '.join(farthest)}, by {pairs[farthest]} %.",
         *(apart.scaled(-1).shifted(100 * BETWEEN) for apart in pairs.values()),
     )
-    sooner = {name: difference(_converged(oracle), _converged(own)).scaled(1e-3) for name, own in mapped.items()}
-    yield judged(
-        f"{whose}{who} converges faster on mappings than its oracle.",
-        f"{CONVERGED:.0%} of its own end is reached earlier, in thousands of rounds, by {_said(sooner)}.",
-        *sooner.values(),
-    )
+    yield _faster(f"{whose}{who} converges faster on mappings than its oracle.", mapped, oracle)
     steadier = {name: difference(_falls(oracle), _falls(own)).scaled(100) for name, own in mapped.items()}
     yield judged(
         f"{whose}{who} converges more steadily on mappings than its oracle.",
         f"Falls from mark to mark are smaller, in percent of the end, by {_said(steadier)}.",
         *steadier.values(),
     )
+
+
+def _faster(stated: str, mapped: Curves, oracle: list[Values]) -> Statement:
+    everyone = [curve for own in (*mapped.values(), oracle) for curve in own]
+    early = sum(_converged([curve])[0] == curve[0, 0] for curve in everyone)
+    if 2 * early > len(everyone):  # nobody looked while they did
+        found = (
+            f"{early} of {len(everyone)} trainings are at {CONVERGED:.0%} of their own end by the first mark already."
+        )
+        return Statement(stated, found, "open")
+    sooner = {name: difference(_converged(oracle), _converged(own)).scaled(1e-3) for name, own in mapped.items()}
+    found = f"{CONVERGED:.0%} of its own end is reached earlier, in thousands of rounds, by {_said(sooner)}."
+    return judged(stated, found, *sooner.values())
 
 
 def _converged(curves: list[Values]) -> list[float]:
