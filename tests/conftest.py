@@ -34,6 +34,14 @@ def _room_for_programs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of its own for pre-trained models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
 def paper_scenario() -> Scenario:
     return load_scenario("paper")
 
