@@ -9,11 +9,10 @@ from tandem.errors import InputError
 from tandem.experiments.cells import folder_for_cells
 from tandem.experiments.grounds import Ground
 from tandem.experiments.scales import Scale, TaskScale
-from tandem.federated.calibrating import RESULT, calibrate, write_calibration
+from tandem.federated.calibrating import MAPPINGS, RESULT, calibrate, write_calibration
 from tandem.feel.system import build_system
 from tandem.scenario import Scenario, load_scenario
 
-MAPPINGS = ("log-exponential", "log-rational", "power-law-exponential")  # the paper's default, then its variants
 Told = Callable[[int, int], None]
 
 

@@ -27,6 +27,7 @@ from tandem.scenario.wording import did_you_mean
 RESULT, SCENARIO, TABLE, FIGURE = "calibration.json", "scenario.yaml", "measurements.csv", "calibration.png"
 COLUMNS = ("samples", "data_age_s", "model_age_s", "accuracy", "standard_error")
 FEWEST_ROUNDS = 9  # of a measurement
+MAPPINGS = ("log-exponential", "log-rational", "power-law-exponential")  # the paper's default, then its variants
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def chosen_fit(fits: list[Fit], kind: str) -> Fit:
 
 def check_kind(kind: str) -> None:
     """Refuse what is no mapping, before anything is measured for it."""
-    known = ["best", "log-exponential", "power-law-exponential", "log-rational"]
+    known = ["best", *MAPPINGS]
     if kind not in known:
         raise InputError(f"--mapping {kind}: is not a mapping that can be fitted; {did_you_mean(kind, known)}.")
 

@@ -11,6 +11,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Int
 
 from tandem.federated.fleet.problem import Problem
@@ -27,18 +28,19 @@ ABSENCE = 104  # the stream of randomness of what arrives while a device is away
 
 
 class Counted(ArrivalProcess):
-    """So many requests, known already."""
+    """So many requests in a round of this length, known already."""
 
     number: PerDevice
+    duration_s: Scalar
 
     def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         return self.number
 
     def most(self, duration_s: float, outage: float) -> Column:
-        raise NotImplementedError
+        return np.asarray(self.number, np.float64)
 
     def mean_rate(self) -> Column:
-        raise NotImplementedError
+        return np.asarray(self.number / self.duration_s, np.float64)
 
 
 class Surroundings(eqx.Module):
@@ -130,7 +132,7 @@ def _own_system(around: Surroundings, order: Order, arrived: Scalar) -> System:
     return dataclasses.replace(
         system,
         devices=devices,
-        arrivals=Counted(arrived[None]),
+        arrivals=Counted(arrived[None], order.duration_s),
         bandwidth_hz=system.bandwidth_hz / jnp.maximum(order.trainers, 1),
         round_floor_s=order.duration_s,  # no shorter and no longer: the length of a round is the fleet's
         round_max_s=order.duration_s,
