@@ -14,7 +14,7 @@ from tandem.federated import device as one
 from tandem.federated.device import DeviceState
 from tandem.federated.drift import DriftSettings, device_world
 from tandem.federated.models import Perceptron
-from tandem.federated.samples import PART
+from tandem.federated.parts import PART
 from tandem.federated.stream import Pool, requests_at
 from tandem.scenario.tasks import Drift
 

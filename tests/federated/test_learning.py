@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 from tandem.federated.averaging import federated_average
 from tandem.federated.learning import gradient, local_update, right_answers
 from tandem.federated.models import ConvolutionalNetwork, Dense, Perceptron, weight_count
-from tandem.federated.samples import PART, Samples, capacity_for
+from tandem.federated.parts import PART, capacity_for
+from tandem.federated.samples import Samples
 
 CAPACITY = 3 * PART
 # Compiled once, as they are used.

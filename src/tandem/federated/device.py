@@ -106,15 +106,16 @@ def _converted(device: DeviceState, served: Count, samples_per_request: Scalar, 
     made = jnp.floor(made_of_all + SLACK).astype(jnp.int32)
     room = jnp.floor(jnp.minimum(data_limit, device.buffer.slots) + SLACK).astype(jnp.int32) - device.buffer_count
     kept = jnp.clip(room, 0, made)
-    # Sample s is complete with the request that brings the credit to s + 1: of many requests, the latest.
-    sample = jnp.arange(device.buffer.slots)
+    # Sample s comes into the slot s behind what is there. It is complete with the request that brings the credit to
+    # s + 1: of many requests, the latest.
+    sample = jnp.arange(device.buffer.slots) - device.buffer_count
     source = jnp.ceil((sample + 1 - credit) / samples_per_request - SLACK).astype(jnp.int32) - 1
     source = jnp.clip(source, 0, device.waiting.slots - 1)
     view = sample - jnp.floor(credit + samples_per_request * source + SLACK).astype(jnp.int32)
     new = device.waiting.at(source).seen_again(jnp.maximum(view, 0))
     return _changed(
         device,
-        buffer=device.buffer.followed_by(device.buffer_count, new),
+        buffer=device.buffer.from_slot(device.buffer_count, new),
         buffer_count=device.buffer_count + kept,
         part_sample=jnp.maximum(made_of_all - made, 0.0),
         tally=_counted(device.tally, samples=made, discarded=made - kept),

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Bool
 
-from tandem.federated.samples import Samples, over_parts
+from tandem.federated.parts import summed_over_parts
+from tandem.federated.samples import Samples
 from tandem.feel.types import Array, Count, Scalar
 
 Model = Any  # a pytree of arrays, called with a batch of pixels
@@ -23,11 +24,7 @@ def summed_loss(model: Model, samples: Samples, valid: Bool[Array, " slots"]) ->
 
 def gradient(model: Model, samples: Samples, count: Count) -> Model:
     """The gradient of F(w), the mean loss over the first ``count`` samples; 0 if there are none."""
-
-    def add(number: Count, valid: Bool[Array, " part"], total: Model) -> Model:
-        return jax.tree.map(jnp.add, total, jax.grad(summed_loss)(model, samples.part(number), valid))
-
-    total = over_parts(count, jax.tree.map(jnp.zeros_like, model), add)
+    total = summed_over_parts(jax.grad(summed_loss), model, samples, count)
     return jax.tree.map(lambda leaf: leaf / jnp.maximum(count, 1), total)
 
 
@@ -42,10 +39,9 @@ def local_update(model: Model, samples: Samples, count: Count, iterations: Scala
 
 def right_answers(model: Model, samples: Samples, count: Count) -> Count:
     """How many of the first ``count`` samples the model classifies rightly."""
-
-    def add(number: Count, valid: Bool[Array, " part"], right: Count) -> Count:
-        asked = samples.part(number)
-        return right + jnp.sum(valid & (jnp.argmax(model(asked.pixels), axis=-1) == asked.labels))
-
-    total: Count = over_parts(count, jnp.zeros((), jnp.int32), add)
+    total: Count = summed_over_parts(_right, model, samples, count)
     return total
+
+
+def _right(model: Model, asked: Samples, valid: Bool[Array, " slots"]) -> Count:
+    return jnp.sum(valid & (jnp.argmax(model(asked.pixels), axis=-1) == asked.labels))

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tandem.federated.averaging import federated_average
 from tandem.federated.drift import DeviceWorld, device_world
 from tandem.federated.learning import Model, local_update, right_answers
-from tandem.federated.samples import PART, Samples, capacity_for
+from tandem.federated.parts import PART, capacity_for
+from tandem.federated.samples import Samples
 from tandem.federated.stream import requests_at
 from tandem.federated.truth import FederatedTruth
 from tandem.feel.types import Array, Count, RandomKey, Scalar
@@ -97,7 +98,7 @@ def measure(
     seen: list[Values] = []
     for done, (x, y) in enumerate(cells):
         told(done, len(cells))
-        found = [_cell(truth, plan, key, jnp.asarray(x), jnp.asarray(y, float), ages) for key in keys]
+        found = _cell(truth, plan, keys, jnp.asarray(x), jnp.asarray(y, float), ages)
         seen.append(np.asarray(found, np.float64).reshape(-1, len(model_ages_s)))
     shape = (len(volumes), len(data_ages_s), len(model_ages_s))
     # Times within a world resemble each other; worlds are independent, and the error is reckoned from them.
@@ -115,7 +116,14 @@ def measure(
 
 
 @eqx.filter_jit
-def _cell(truth: FederatedTruth, plan: Plan, key: RandomKey, samples: Count, age_s: Scalar, ages_s: Array) -> Array:
+def _cell(truth: FederatedTruth, plan: Plan, keys: Array, samples: Count, age_s: Scalar, ages_s: Array) -> Array:
+    """[worlds, times, model ages]: the accuracy of the server's model."""
+    return jax.vmap(lambda key: _in_one_world(truth, plan, key, samples, age_s, ages_s))(keys)
+
+
+def _in_one_world(
+    truth: FederatedTruth, plan: Plan, key: RandomKey, samples: Count, age_s: Scalar, ages_s: Array
+) -> Array:
     """[times, model ages]: the accuracy of the server's model in one world."""
     worlds = jax.vmap(lambda n: device_world(key, n, truth.pool.classes))(jnp.arange(plan.devices))
     spans = plan.trainers * SPANS

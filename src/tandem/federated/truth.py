@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,9 +14,9 @@ from tandem.federated import device as one
 from tandem.federated.averaging import federated_average
 from tandem.federated.device import DeviceState
 from tandem.federated.drift import DeviceWorld, DriftSettings, device_world
-from tandem.federated.learning import Model, summed_loss
+from tandem.federated.learning import Model
+from tandem.federated.parts import capacity_for, working_bytes
 from tandem.federated.pretraining import Pretrained, pretrained
-from tandem.federated.samples import PART, Samples, capacity_for
 from tandem.federated.stream import Pool
 from tandem.federated.tasks import task_of
 from tandem.feel.system import System
@@ -28,9 +27,6 @@ from tandem.scenario.tasks import Task as WrittenTask
 
 MOST_SLOTS = 2048  # of a queue or a buffer; a scenario may allow more, what is beyond is counted
 RARE = 1e-9  # a round in which more requests come than the slots for them
-# Of all that a pass computes, what a compiled program holds at once: fused, or overwritten, is the rest. By XLA's own
-# account a fleet of ten with CIFAR-10's network works with 604 MiB; a fourth of the sum is 602 MiB.
-HELD = 4
 
 
 class Slots(eqx.Module):
@@ -94,12 +90,8 @@ class FederatedTruth(GroundTruth):
         devices = self._received(devices, state.worlds, facts.arrived - facts.dropped, middle_s)
         return FleetTruth(server, devices, state.worlds), accuracy
 
-    def working_bytes(self, devices: int) -> int:
-        """What layers make of a part of the images of every device that serves, or of every trainer, forth and back."""
-        part = jax.eval_shape(lambda: Samples.none(PART, self.pool.images.shape[1:]))
-        forth = _computed_bytes(lambda samples: self.model(samples.pixels), part)
-        back = _computed_bytes(lambda s: jax.grad(summed_loss)(self.model, s, jnp.ones(PART, bool)), part)
-        return max(devices * forth, self.slots.trainers * back) // HELD
+    def working_bytes(self) -> int:
+        return working_bytes()
 
     def _averaged(self, server: Model, devices: DeviceState, facts: RoundFacts) -> Model:
         """The server's model after the round. Only trainers are worked on: they are brought into the first slots."""
@@ -118,13 +110,6 @@ class FederatedTruth(GroundTruth):
 
         received: DeviceState = jax.vmap(receive)(devices, worlds, admitted)
         return received
-
-
-def _computed_bytes(function: Any, *arguments: Any) -> int:
-    """The size of everything that a function computes on the way."""
-    steps = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
-    made = [variable.aval for step in steps for variable in step.outvars]
-    return sum(aval.size * aval.dtype.itemsize for aval in made)
 
 
 def build_truth(scenario: Scenario, system: System) -> FederatedTruth:

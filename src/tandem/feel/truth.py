@@ -48,8 +48,8 @@ class GroundTruth(eqx.Module):
         A device that served nothing has the accuracy it had when it last did.
         """
 
-    def working_bytes(self, devices: int) -> int:
-        """The memory that a round of a fleet takes beside its state, if it is enough to matter."""
+    def working_bytes(self) -> int:
+        """The memory that a round takes beside the states of all fleets, at most, if it is enough to matter."""
         return 0
 
 

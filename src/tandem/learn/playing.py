@@ -47,14 +47,14 @@ def fleets_at_once(system: System) -> int:
     busy = AT_ONCE.get(jax.default_backend(), AT_ONCE_ELSEWHERE) // system.size
     if system.truth is None:
         return max(1, busy)
-    return max(1, min(busy // MEASURED, _memory_bytes() // fleet_bytes(system)))
+    return max(1, min(busy // MEASURED, (_memory_bytes() - system.truth.working_bytes()) // fleet_bytes(system)))
 
 
 def fleet_bytes(system: System) -> int:
-    """About how much memory playing a fleet takes."""
+    """About how much memory a fleet that is played takes."""
     leaves = jax.tree.leaves(eqx.filter_eval_shape(reset, system, jax.random.key(0)))
     state = sum(int(leaf.size * leaf.dtype.itemsize) for leaf in leaves)
-    return COPIES * state + (0 if system.truth is None else system.truth.working_bytes(system.size))
+    return COPIES * state
 
 
 def _memory_bytes() -> int:

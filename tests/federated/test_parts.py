@@ -1,0 +1,117 @@
+"""Work on the parts of many lists in one row, against lists one by one in NumPy."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem.federated import parts
+from tandem.federated.learning import summed_loss
+from tandem.federated.models import ConvolutionalNetwork
+from tandem.federated.parts import PART, computed_bytes, summed_over_parts
+from tandem.federated.samples import Samples
+
+SLOTS = 3 * PART
+LISTS = 7
+
+
+def work(model: Any, entries: Any, valid: Any) -> Any:
+    """A number of each kind that a sum may have."""
+    kept = jnp.where(valid, entries, 0)
+    return {"scaled": model * jnp.sum(kept), "pair": jnp.stack([model, model]) * jnp.max(kept), "many": jnp.sum(valid)}
+
+
+def summed(models: Any, lists: Any, counts: Any) -> Any:
+    return jax.vmap(lambda *own: summed_over_parts(work, *own))(models, lists, counts)
+
+
+def by_hand(model: float, entries: np.ndarray, count: int) -> tuple[float, float, int]:
+    begins = range(0, count, PART)
+    tops = sum(max(0.0, float(entries[b : min(b + PART, count)].max())) for b in begins)
+    return float(model * entries[:count].sum(dtype=np.float64)), model * tops, count
+
+
+# Compiled once each, with room for one part in the row, for some, and for one of every list.
+ROWS = {width: jax.jit(lambda *lists: summed(*lists)) for width in (1, 3, LISTS)}
+DEEP = jax.jit(jax.vmap(jax.vmap(summed, in_axes=(0, 0, 0)), in_axes=(0, None, 0)))
+
+
+def some_lists(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return draw.normal(size=LISTS).astype(np.float32), draw.integers(1, 100, (LISTS, SLOTS)).astype(np.float32)
+
+
+def in_rows_of(width: int, *lists: Any) -> Any:
+    one = computed_bytes(work, lists[0][0], lists[1][0][:PART], jnp.ones(PART, bool))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "WORKING_BYTES", width * one // parts.HELD + 1)
+        return ROWS[width](*lists)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    counts=st.lists(st.integers(0, SLOTS), min_size=LISTS, max_size=LISTS),
+    seed=st.integers(0, 99),
+    width=st.sampled_from(list(ROWS)),
+)
+def test_every_list_gets_its_own_sum(counts: list[int], seed: int, width: int) -> None:
+    models, lists = some_lists(seed)
+    found = in_rows_of(width, models, lists, np.asarray(counts, np.int32))
+    for place, count in enumerate(counts):
+        scaled, pair, many = by_hand(models[place], lists[place], count)
+        np.testing.assert_allclose(found["scaled"][place], scaled, rtol=1e-5)
+        np.testing.assert_allclose(found["pair"][place], [pair, pair], rtol=1e-5)
+        assert int(found["many"][place]) == many
+
+
+def test_however_deep_they_are_batched_and_with_what_is_shared() -> None:
+    """Two sets of models and counts, four of lists; every combination."""
+    models, lists = some_lists(1)
+    both = np.stack([models, -models])
+    four = np.stack([np.roll(lists, turn, axis=0) for turn in range(4)])
+    counts = np.random.default_rng(2).integers(0, SLOTS, (2, 4, LISTS)).astype(np.int32)
+    found = DEEP(np.broadcast_to(both[:, None], (2, 4, LISTS)), four, counts)
+    assert found["pair"].shape == (2, 4, LISTS, 2)
+    for place in np.ndindex(2, 4, LISTS):
+        outer, inner, which = place
+        scaled, pair, many = by_hand(both[outer, which], four[inner, which], counts[place])
+        np.testing.assert_allclose(found["scaled"][place], scaled, rtol=1e-5)
+        np.testing.assert_allclose(found["pair"][place], [pair, pair], rtol=1e-5)
+        assert int(found["many"][place]) == many
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_model_that_is_no_number_spoils_no_other(broken: float) -> None:
+    models, lists = some_lists(3)
+    counts = np.full(LISTS, SLOTS - 5, np.int32)
+    whole = in_rows_of(3, models, lists, counts)
+    models[2] = broken
+    found = in_rows_of(3, models, lists, counts)
+    others = np.arange(LISTS) != 2
+    assert not np.isfinite(found["scaled"][2])
+    assert not np.any(np.isfinite(found["pair"][2]))
+    for name in ("scaled", "pair"):
+        np.testing.assert_array_equal(found[name][others], whole[name][others])
+
+
+def test_an_empty_row_is_no_work() -> None:
+    models, lists = some_lists(4)
+    models[:] = np.nan  # would show
+    found = in_rows_of(3, models, lists, np.zeros(LISTS, np.int32))
+    assert not np.any(found["scaled"])
+    assert not np.any(found["pair"])
+
+
+def test_what_a_part_takes_is_reckoned_well_enough_not_to_run_out_of_memory() -> None:
+    """A pass back through CIFAR-10's network with the images of four trainers, against XLA's own account."""
+    network = ConvolutionalNetwork.create(jax.random.key(0))
+    part = (Samples.none(PART, (32, 32, 3)), jnp.ones(PART, bool))
+    reckoned = 4 * computed_bytes(jax.grad(summed_loss), network, *part) / parts.HELD
+    stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (4, *leaf.shape)), (network, *part))
+    said = jax.jit(jax.vmap(jax.grad(summed_loss))).lower(*stacked).compile().memory_analysis()
+    assert said is not None
+    assert said.temp_size_in_bytes < reckoned < 2 * said.temp_size_in_bytes
