@@ -13,7 +13,13 @@ import pytest
 from PIL import Image
 
 from tandem.errors import InputError
-from tandem.federated.cifar10 import read_cifar10
+from tandem.federated.cifar10 import find_cifar10
+from tandem.federated.stream import LabelledImages
+
+
+def both(folder: Path) -> tuple[LabelledImages, LabelledImages]:
+    files = find_cifar10(folder)
+    return files.read_train(), files.read_test()
 
 
 def pictures(count: int, seed: int = 0) -> tuple[np.ndarray, list[int]]:
@@ -51,7 +57,7 @@ def test_python_batches(tmp_path: Path, unpacked: str) -> None:
     folder = tmp_path / unpacked
     folder.mkdir(exist_ok=True)
     written = write_batches(folder)
-    train, test = read_cifar10(tmp_path)
+    train, test = both(tmp_path)
     np.testing.assert_array_equal(train.images[3:6], written["data_batch_2"][0])
     assert train.labels[3:6].tolist() == written["data_batch_2"][1]
     np.testing.assert_array_equal(test.images, written["test_batch"][0])
@@ -62,7 +68,7 @@ def test_python_batches(tmp_path: Path, unpacked: str) -> None:
 def test_parquet(tmp_path: Path, column: str) -> None:
     for seed, part in enumerate(("train", "test")):
         write_parquet(tmp_path / f"{part}.parquet", *pictures(4, seed), column=column)
-    train, test = read_cifar10(tmp_path)
+    train, test = both(tmp_path)
     for found, seed in ((train, 0), (test, 1)):
         images, labels = pictures(4, seed)
         np.testing.assert_array_equal(found.images, images)
@@ -70,9 +76,21 @@ def test_parquet(tmp_path: Path, column: str) -> None:
         assert found.images.dtype == np.uint8
 
 
+def test_a_digest_tells_data_apart_and_asks_for_no_images(tmp_path: Path) -> None:
+    here, there, other = (tmp_path / name for name in ("here", "there", "other"))
+    for folder in (here, there, other):
+        folder.mkdir()
+        for seed, part in enumerate(("train", "test")):
+            write_parquet(folder / f"{part}.parquet", *pictures(4, seed + (part == "test" and folder == other)))
+    digests = [find_cifar10(folder).digest() for folder in (here, there, other)]
+    assert digests[0] == digests[1] != digests[2]
+    (here / "train.parquet").write_bytes(b"no image at all")
+    assert find_cifar10(here).digest() != digests[0]
+
+
 def refused(folder: Path, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
-        read_cifar10(folder)
+        both(folder)
     assert str(folder) in str(caught.value)
     assert str(caught.value).endswith(".")
 
@@ -118,7 +136,7 @@ def test_damaged_batches_are_refused_and_run_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif("TANDEM_CIFAR10" not in os.environ, reason="TANDEM_CIFAR10 names no folder with CIFAR-10")
 def test_the_real_one() -> None:
-    train, test = read_cifar10(Path(os.environ["TANDEM_CIFAR10"]))
+    train, test = both(Path(os.environ["TANDEM_CIFAR10"]))
     assert train.images.shape == (50_000, 32, 32, 3)
     assert test.images.shape == (10_000, 32, 32, 3)
     assert np.bincount(train.labels).tolist() == [5_000] * 10

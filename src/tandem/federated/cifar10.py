@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,52 @@ BATCHES = ([f"data_batch_{number}" for number in range(1, 6)], ["test_batch"])
 FORMS = "the original Python batches (data_batch_1 to 5, test_batch) or train.parquet and test.parquet"
 
 
-def read_cifar10(folder: Path) -> tuple[LabelledImages, LabelledImages]:
+@dataclass(frozen=True)
+class Cifar10Files:
+    """A copy of the data: which files, and how one is read."""
+
+    train: Sequence[Path]
+    test: Sequence[Path]
+    read: Callable[[Path], LabelledImages]
+
+    def read_train(self) -> LabelledImages:
+        """The training images: seconds, if they are encoded."""
+        return _joined([self.read(path) for path in self.train])
+
+    def read_test(self) -> LabelledImages:
+        """The test images."""
+        return _joined([self.read(path) for path in self.test])
+
+    def digest(self) -> str:
+        """The same for the same files, wherever they are; without reading images."""
+        whole = hashlib.sha256()
+        for path in (*self.train, *self.test):
+            whole.update(hashlib.sha256(_contents(path)).digest())
+        return whole.hexdigest()
+
+
+def find_cifar10(folder: Path) -> Cifar10Files:
     """Training and test images; whichever form the folder holds."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; accuracy.task.path names one that holds {FORMS}.")
     unpacked = folder / "cifar-10-batches-py"  # as the archive unpacks
     home = unpacked if unpacked.is_dir() else folder
     if (home / BATCHES[1][0]).exists():
-        train, test = (_joined([_read_batch(home / name) for name in names]) for names in BATCHES)
-        return train, test
-    files = [sorted(folder.glob(f"**/{part}*.parquet")) for part in ("train", "test")]
-    if not all(files):
-        missing = "train" if not files[0] else "test"
-        raise InputError(f"{folder}: holds no {missing} images; put {FORMS} there.")
-    train, test = (_joined([_read_parquet(path) for path in paths]) for paths in files)
-    return train, test
+        train, test = ([home / name for name in names] for names in BATCHES)
+        return Cifar10Files(train, test, _read_batch)
+    train, test = (sorted(folder.glob(f"**/{part}*.parquet")) for part in ("train", "test"))
+    if not (train and test):
+        raise InputError(f"{folder}: holds no {'test' if train else 'train'} images; put {FORMS} there.")
+    return Cifar10Files(train, test, _read_parquet)
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: is missing; unpack cifar-10-python.tar.gz again.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
 
 
 def _joined(parts: Sequence[LabelledImages]) -> LabelledImages:
@@ -58,13 +91,9 @@ class _PlainArrays(pickle.Unpickler):
 
 
 def _read_batch(path: Path) -> LabelledImages:
+    contents = _contents(path)
     try:
-        with path.open("rb") as file:
-            fields = _PlainArrays(file, encoding="bytes").load()
-    except FileNotFoundError:
-        raise InputError(f"{path}: is missing; unpack cifar-10-python.tar.gz again.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
+        fields = _PlainArrays(io.BytesIO(contents), encoding="bytes").load()
     except Exception as error:  # a damaged pickle may fail in any way
         raise InputError(f"{path}: is not a CIFAR-10 batch ({error}); unpack cifar-10-python.tar.gz again.") from None
     for field in (b"data", b"labels"):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import equinox as eqx
 
-from tandem.federated.cifar10 import read_cifar10
+from tandem.federated.cifar10 import find_cifar10
 from tandem.federated.digits import read_digits
 from tandem.federated.models import ConvolutionalNetwork, Perceptron
 from tandem.federated.stream import LabelledImages
@@ -19,10 +22,30 @@ from tandem.scenario.tasks import Task as WrittenTask
 
 @dataclass(frozen=True)
 class TaskData:
-    """What a model is pre-trained on, and what requests are made of; no image is in both."""
+    """What a model is pre-trained on, and what requests are made of; no image is in both.
 
-    pretraining: LabelledImages
-    requests: LabelledImages
+    Each is read when it is asked for: that takes seconds, and who only measures needs the requests alone.
+    """
+
+    read_pretraining: Callable[[], LabelledImages]
+    read_requests: Callable[[], LabelledImages]
+    digest: str  # of both
+
+    @classmethod
+    def of(cls, pretraining: LabelledImages, requests: LabelledImages) -> TaskData:
+        """Images that are in memory already."""
+        contents = [array.tobytes() for part in (pretraining, requests) for array in (part.images, part.labels)]
+        return cls(lambda: pretraining, lambda: requests, hashlib.sha256(b"".join(contents)).hexdigest())
+
+    @cached_property
+    def pretraining(self) -> LabelledImages:
+        """For pre-training."""
+        return self.read_pretraining()
+
+    @cached_property
+    def requests(self) -> LabelledImages:
+        """For requests."""
+        return self.read_requests()
 
 
 @dataclass(frozen=True)
@@ -50,7 +73,7 @@ class Task(ABC):
 
     @abstractmethod
     def data(self) -> TaskData:
-        """Read the data; InputError if they are not there or not whole."""
+        """Find the data; InputError, then or when they are read, if they are not there or not whole."""
 
     @abstractmethod
     def model(self, key: RandomKey) -> eqx.Module:
@@ -66,7 +89,7 @@ class Digits(Task):
     def data(self) -> TaskData:
         whole = read_digits()
         # They come in the order of their writers: every second one gives both halves the same hands.
-        return TaskData(*(LabelledImages(whole.images[k::2], whole.labels[k::2]) for k in (0, 1)))
+        return TaskData.of(*(LabelledImages(whole.images[k::2], whole.labels[k::2]) for k in (0, 1)))
 
     def model(self, key: RandomKey) -> Perceptron:
         return Perceptron.create(pixels=64, width=32, classes=10, key=key)
@@ -79,7 +102,8 @@ class Cifar10(Task):
     recipe = Recipe(100, 128, 4e-3, 5e-2, shift_pixels=4, mirror=True, quick=False)
 
     def data(self) -> TaskData:
-        return TaskData(*read_cifar10(self.written.path))
+        files = find_cifar10(self.written.path)
+        return TaskData(files.read_train, files.read_test, files.digest())
 
     def model(self, key: RandomKey) -> ConvolutionalNetwork:
         return ConvolutionalNetwork.create(key)
