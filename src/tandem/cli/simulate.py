@@ -67,7 +67,7 @@ def simulate(
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
     from tandem.feel.system import build_system
     from tandem.runs.files import results_folder
-    from tandem.runs.simulation import histories
+    from tandem.runs.simulation import histories, simulation_of
     from tandem.runs.simulation import simulate as play
     from tandem.runs.trace import check_format
 
@@ -81,9 +81,9 @@ def simulate(
     with working(
         f"Simulating {policy} on {loaded.name}: {loaded.fleet.size} devices, {loaded.rounds} rounds, {seeds} seeds"
     ):
-        result = play(system, rule, chosen)
         # Real models take their time: what they did is kept, for all that is told of it.
         played = list(histories(system, rule, chosen)) if loaded.accuracy.task else None
+        result = play(system, rule, chosen) if played is None else simulation_of(chosen, played)
     rows = loaded.fleet.size * loaded.rounds * seeds
     detailed = rows <= MOST_ROWS
     document: dict[str, Any] = {

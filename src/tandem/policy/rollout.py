@@ -41,6 +41,14 @@ class EpisodeMeans(eqx.Module):
     duration_s: Array  # length of a round
 
 
+@jax.jit
+def means_of(outcome: RoundOutcome) -> EpisodeMeans:
+    """The means of an episode of which every round was kept, [rounds, ...]."""
+    rounds = jax.vmap(_summary)(outcome)
+    totals: EpisodeMeans = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), rounds)
+    return _per_round(totals, rounds.duration_s.shape[0])
+
+
 def _summary(outcome: RoundOutcome) -> EpisodeMeans:
     return EpisodeMeans(
         objectives=outcome.objectives,
@@ -82,7 +90,12 @@ def _episode_means(system: System, policy: Policy, key: RandomKey) -> EpisodeMea
 
     zero = EpisodeMeans(jnp.zeros(3), jnp.zeros(3), jnp.zeros(8), *(jnp.zeros(()) for _ in range(6)))
     (_, totals), _ = jax.lax.scan(one_round, (reset(system, fleet_key), zero), None, length=system.rounds)
-    per_round: EpisodeMeans = jax.tree.map(lambda total: total / system.rounds, totals)
+    return _per_round(totals, system.rounds)
+
+
+def _per_round(totals: EpisodeMeans, rounds: int) -> EpisodeMeans:
+    """What is told of a round on average, and what of the whole episode."""
+    per_round: EpisodeMeans = jax.tree.map(lambda total: total / rounds, totals)
     counts = (totals.dropped, totals.arrived, totals.discarded)
     means: EpisodeMeans = eqx.tree_at(lambda m: (m.dropped, m.arrived, m.discarded), per_round, counts)
     return means

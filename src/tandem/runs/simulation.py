@@ -17,7 +17,7 @@ from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.policy.protocol import Policy
-from tandem.policy.rollout import episodes, mean_outcome
+from tandem.policy.rollout import EpisodeMeans, episodes, mean_outcome, means_of
 
 Values = NDArray[np.float64]
 
@@ -66,8 +66,16 @@ def half_width(by_seed: Values) -> list[float | None]:
 
 def simulate(system: System, policy: Policy, seeds: Sequence[int] = (0,)) -> Simulation:
     """Play one episode for each seed. The result for a seed does not depend on the others."""
-    outcome = mean_outcome(system, policy, episode_keys(seeds))
+    return _simulation(seeds, mean_outcome(system, policy, episode_keys(seeds)))
 
+
+def simulation_of(seeds: Sequence[int], played: Sequence[tuple[FleetState, RoundOutcome]]) -> Simulation:
+    """The same of episodes that were kept whole, one a seed: real models take their time, and need not play twice."""
+    means = [means_of(outcome) for _, outcome in played]
+    return _simulation(seeds, jax.tree.map(lambda *leaves: np.stack(leaves), *means))
+
+
+def _simulation(seeds: Sequence[int], outcome: EpisodeMeans) -> Simulation:
     def values(leaf: Any) -> Values:
         return np.asarray(leaf, np.float64)
 
