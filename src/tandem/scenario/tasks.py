@@ -45,4 +45,5 @@ class Cifar10Task(Task):
 
     kind: Literal["cifar10"] = "cifar10"
     path: Path
-    learning_rate: Annotated[Real, Field(gt=0, le=100)] = 0.05
+    # A few times more, and the first rounds undo what pre-training did (docs/federated.md).
+    learning_rate: Annotated[Real, Field(gt=0, le=100)] = 0.001
