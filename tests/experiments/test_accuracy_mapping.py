@@ -13,6 +13,7 @@ from made_up import Pretending, Silent
 from tandem.errors import InputError
 from tandem.experiments import on_task, plan, reproduce
 from tandem.experiments.accuracy_mapping import _faster, cells, falls, grounds
+from tandem.experiments.algorithms import COMPARED
 from tandem.experiments.calibrated import MAPPINGS
 from tandem.experiments.cells import RUN, Cell, folder_of, read_result
 from tandem.experiments.grounds import Ground
@@ -53,6 +54,10 @@ def test_the_table_of_the_three_best_shares_its_cells() -> None:
     own = cells(ON_DIGITS, ("c-moppo", "tandem"))
     assert len(set(own)) == 2 * 4 * ON_DIGITS.seeds
     assert set(plan(["top3"], ON_DIGITS, ["c-moppo", "tandem"]).cells()) < set(own)
+    # Nobody draws the course of the others, and measuring costs.
+    marks = {cell.algorithm: cell.marks for cell in plan(["top3"], ON_DIGITS).cells()}
+    assert marks == {name: ON_DIGITS.marks if name in ("c-moppo", "tandem") else 1 for name in COMPARED}
+    assert ON_DIGITS.marks > 1
 
 
 def as_the_paper_has_it(cell: Cell) -> float:

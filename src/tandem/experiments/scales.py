@@ -84,6 +84,7 @@ class Scale:
         size: int | None = None,
         rate: float | None = None,
         ground: Ground | None = None,
+        marks: int | None = None,
         **more: Any,
     ) -> Cell:
         """A training at this scale; the same cell for whoever asks for the same thing."""
@@ -100,7 +101,7 @@ class Scale:
             rate=rate,
             preset=self.preset,
             options=tuple(sorted(changes.items())),
-            marks=self.swept_marks if swept else self.marks,
+            marks=marks or (self.swept_marks if swept else self.marks),
             ground=ground or next(iter(self.grounds), None),
         )
 
@@ -204,8 +205,8 @@ PAPER = Scale(
         "digits": TaskScale(
             rounds=300_000,
             seeds=10,
-            marks=6,
-            episodes=8,
+            marks=4,
+            episodes=4,
             worlds=8,
             options={"validation_episodes": 3},
             own_options=_with_population(
