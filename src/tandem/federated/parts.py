@@ -79,7 +79,7 @@ def _summed(work: Work, models: Model, lists: List, counts: Int[Array, " lists"]
     def some(done: tuple[Count, Sums]) -> tuple[Count, Sums]:
         first, sums = done
         place = first + jnp.arange(width)
-        whose = jnp.minimum(jnp.searchsorted(ends, place, side="right"), size - 1)
+        whose = jnp.minimum(jnp.searchsorted(ends, place, side="right", method="compare_all"), size - 1)
         number = jnp.minimum(place - (ends - parts)[whose], slots // PART - 1)
         valid = (place < ends[-1])[:, None] & (number[:, None] * PART + jnp.arange(PART) < counts[whose, None])
         made = jax.vmap(work)(_at(models, whose), _at(cut, (whose, number)), valid)

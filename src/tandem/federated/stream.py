@@ -59,7 +59,7 @@ def requests_at(
         return jax.random.uniform(jax.random.fold_in(world.requests, number), (2,))
 
     uniform = jax.vmap(draw)(serial)
-    label = jnp.searchsorted(jnp.cumsum(shares)[:-1], uniform[:, 0])
+    label = jnp.searchsorted(jnp.cumsum(shares)[:-1], uniform[:, 0], method="compare_all")
     size = pool.first[label + 1] - pool.first[label]
     which = pool.first[label] + jnp.minimum((uniform[:, 1] * size).astype(jnp.int32), size - 1)
     images = seen(pool.images[which].astype(jnp.float32) / WHITE, look)
