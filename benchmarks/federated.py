@@ -1,0 +1,153 @@
+"""How fast fleets of real models are: one fleet, one device after another, and many fleets at once.
+
+    python benchmarks/federated.py [--task cifar10 --data FOLDER] [--devices 10] [--rounds 100] [--json]
+
+The first row is the whole of an episode of the rule ``threshold`` with accuracy measured, compiled as one program. The
+second replays the same rounds in the way of federated simulators, one compiled call for every device and step, all
+compiled beforehand, and says how many accuracies, by device and round, come out the same: not all, for one device's
+products may be rounded otherwise than ten devices', and an answer that hangs in the balance falls to the other side.
+The others play many fleets at once, which is how an oracle trains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem.federated import device as one
+from tandem.federated.averaging import federated_average
+from tandem.feel import build_system, reset
+from tandem.feel.env import TRUTH
+from tandem.learn.playing import fleet_bytes, fleets_at_once
+from tandem.policy import RULES
+from tandem.policy.rollout import episodes, mean_outcome
+from tandem.runs.simulation import episode_keys
+from tandem.scenario import load_scenario
+
+FLEETS = (8, 32)
+
+
+def timed(function, *arguments):
+    began = time.perf_counter()
+    made = jax.block_until_ready(function(*arguments))
+    return made, time.perf_counter() - began
+
+
+def best_time(function, *arguments, seconds: float = 2.0) -> float:
+    """The shortest of several runs, if they are short."""
+    runs = []
+    while sum(runs) < seconds:
+        runs.append(timed(function, *arguments)[1])
+    return min(runs)
+
+
+def member(tree, index):
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def apart(tree, count: int):
+    return [member(tree, index) for index in range(count)]
+
+
+def one_after_another(system, clock_s, outcome, rounds: int):
+    """The rounds of an episode replayed device by device. Returns the accuracies, [rounds, devices]."""
+    truth = system.truth
+    serve, update = eqx.filter_jit(one.serve), eqx.filter_jit(one.train)
+    trained, receive = eqx.filter_jit(one.trained), eqx.filter_jit(one.receive)
+    average = eqx.filter_jit(federated_average)
+    fleet_key, _ = jax.random.split(episode_keys([0])[0])
+    start = truth.start(reset(system, fleet_key).queue, system.idle_round_s, jax.random.fold_in(fleet_key, TRUTH))
+    server, devices, worlds = start.server, apart(start.devices, system.size), apart(start.worlds, system.size)
+    accuracies = []
+    for t in range(rounds):
+        facts = member(outcome, t)
+        train, in_time = np.asarray(facts.executed.train), np.asarray(facts.trained)
+        for n in range(system.size):
+            limits = truth.samples_per_request[n], truth.data_limit[n]
+            devices[n] = serve(devices[n], ~facts.executed.train[n], *limits)
+        accuracies.append([device.accuracy for device in devices])
+        who = np.flatnonzero(in_time)
+        if len(who):
+            updates = [update(devices[n], server, truth.iterations, truth.learning_rate) for n in who]
+            samples = jnp.stack([devices[n].buffer_count for n in who]).astype(float)
+            server = average(server, jax.tree.map(lambda *leaves: jnp.stack(leaves), *updates), samples)
+        for n in np.flatnonzero(train):
+            devices[n] = trained(devices[n], facts.executed.train[n], facts.trained[n], server)
+        middle_s, admitted = clock_s[t] + facts.duration_s / 2, facts.arrived - facts.dropped
+        for n in range(system.size):
+            around = (truth.pool, truth.drift, worlds[n], admitted[n], middle_s, truth.slots.arrivals)
+            devices[n] = receive(devices[n], *around)
+    return jnp.asarray(accuracies)
+
+
+def measure(system, counts) -> dict:
+    rule = RULES["threshold"]()
+    (states, outcome), first_s = timed(episodes, system, rule, episode_keys([0]))
+    again_s = best_time(episodes, system, rule, episode_keys([0]))
+    plain = jax.device_get((states.clock_s, outcome))
+    clock_s, outcome = member(plain, 0)
+    one_after_another(system, clock_s, outcome, min(system.rounds, 10))  # compiles
+    replayed, replay_s = timed(one_after_another, system, clock_s, outcome, system.rounds)
+    same = np.mean(np.abs(np.asarray(replayed) - np.asarray(outcome.accuracy)) < 1e-6)
+    rows = []
+    for count in counts:
+        timed(mean_outcome, system, rule, episode_keys(range(count)))
+        many_s = best_time(mean_outcome, system, rule, episode_keys(range(count)))
+        rows.append({"fleets": count, "rounds_per_s": count * system.rounds / many_s})
+    return {
+        "processor": jax.devices()[0].device_kind,
+        "devices": system.size,
+        "rounds": system.rounds,
+        "first_s": first_s,  # compilation included
+        "again_s": again_s,
+        "rounds_per_s": system.rounds / again_s,
+        "one_after_another_rounds_per_s": system.rounds / replay_s,
+        "ratio": replay_s / again_s,
+        "same_accuracy": float(same),  # share of devices and rounds
+        "accuracy": float(jnp.mean(outcome.accuracy)),
+        "fleet_mib": fleet_bytes(system) / 2**20,
+        "fleets_at_once": fleets_at_once(system),
+        "many": rows,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="digits", choices=("digits", "cifar10"))
+    parser.add_argument("--data", help="where the task's data are, if it needs any")
+    parser.add_argument("--devices", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--fleets", type=int, nargs="*", default=FLEETS, help="how many to play at once")
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else")
+    options = parser.parse_args()
+    task = {"kind": options.task, **({} if options.data is None else {"path": options.data})}
+    overrides = {"accuracy.task": task, "fleet.size": options.devices, "rounds": options.rounds}
+    began = time.perf_counter()
+    system = build_system(load_scenario("paper", overrides))
+    read_s = time.perf_counter() - began
+    found = {"task": options.task, "read_s": read_s, **measure(system, options.fleets)}
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{options.task}, {options.devices} devices, {options.rounds} rounds, on {found['processor']}")
+    print(f"{read_s:8.1f} s  to read data and model")
+    print(f"{found['first_s']:8.1f} s  the first episode, compilation included")
+    print(f"{found['again_s']:8.1f} s  again: {found['rounds_per_s']:.1f} rounds/s")
+    print(
+        f"{found['one_after_another_rounds_per_s']:8.1f}    rounds/s one device after another: {found['ratio']:.2f} "
+        f"times as long; {found['same_accuracy']:.1%} of accuracies the same"
+    )
+    for row in found["many"]:
+        print(f"{row['rounds_per_s']:8.1f}    rounds/s of {row['fleets']} fleets at once")
+
+
+if __name__ == "__main__":
+    main()
