@@ -12,7 +12,7 @@ from tandem.feel import System, build_system
 from tandem.policy import RandomRule, Threshold
 from tandem.runs import simulate
 from tandem.runs.figure import write_figure
-from tandem.runs.simulation import histories
+from tandem.runs.simulation import histories, simulation_of
 from tandem.runs.trace import check_format, trace_table, write_trace
 from tandem.scenario import load_scenario
 
@@ -43,6 +43,18 @@ def test_means_are_those_of_the_history(unshielded: System) -> None:
         rewards = np.where(broken[:, None], [-0.1, -8, -50], outcome.objectives)
         np.testing.assert_allclose(result.reward[row], rewards.mean(axis=0), rtol=1e-5)
     assert result.violation_rate.min() > 0  # or this test says nothing about penalties
+
+
+def test_episodes_that_were_kept_tell_the_same(unshielded: System) -> None:
+    """With random decisions and no shield: constraints are violated, requests dropped and samples discarded."""
+    seeds = (3, 4)
+    told = simulate(unshielded, RandomRule(), seeds)
+    again = simulation_of(seeds, list(histories(unshielded, RandomRule(), seeds)))
+    assert again.seeds == told.seeds
+    assert told.violation_rate.min() > 0
+    assert told.discarded_samples.min() > 0
+    for name in vars(told):
+        np.testing.assert_allclose(getattr(again, name), getattr(told, name), rtol=1e-5, err_msg=name)
 
 
 def test_a_seed_plays_the_same_alone_and_in_company(paper_system: System) -> None:
