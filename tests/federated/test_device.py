@@ -14,13 +14,12 @@ from tandem.federated import device as one
 from tandem.federated.device import DeviceState
 from tandem.federated.drift import DriftSettings, device_world
 from tandem.federated.models import Perceptron
-from tandem.federated.parts import PART
 from tandem.federated.stream import Pool, requests_at
 from tandem.scenario.tasks import Drift
 
 NO_DRIFT = DriftSettings.of(Drift(appearance=0, classes=0))
 WORLD = device_world(jax.random.key(5), jnp.asarray(0), 10)
-QUEUE, BUFFER, AT_ONCE = 2 * PART, 2 * PART, 40
+QUEUE, BUFFER, AT_ONCE = 64, 64, 40
 
 
 def fresh() -> DeviceState:
