@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from tandem import __version__
 from tandem.experiments.cells import RUN, Cell, Result, Values, folder_of, write_result
 from tandem.federated.fidelity import Fidelity
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.feel.system import build_system
+from tandem.feel.system import System, build_system
+from tandem.feel.types import Array
 from tandem.learn.population import member
 from tandem.learn.presets import choose_options
 from tandem.pareto import cardinality
+from tandem.policy.neural import NeuralPolicy
 from tandem.policy.rollout import episodes
 from tandem.runs import training
 from tandem.runs.curve import CURVE, Curve, read_curve
@@ -78,7 +82,8 @@ def result_of(cell: Cell, run: Run, yardstick: Yardstick | None) -> Result:
     """What is kept of a finished run."""
     record, front = run.record, run.front
     extreme = landmarks(front, run.options.tolerance)
-    named = list(dict.fromkeys(extreme.values())) if yardstick else [extreme[EXTREMES[1]]]
+    # One may be several: it is played as often, and one program does for any front.
+    named = list(extreme.values()) if yardstick else [extreme[EXTREMES[1]]]
     played = histories(run, named, yardstick or Yardstick(run.system()))
     curve = read_curve(run.folder / CURVE)
     return Result(
@@ -101,9 +106,17 @@ def result_of(cell: Cell, run: Run, yardstick: Yardstick | None) -> Result:
 
 
 def histories(run: Run, policies: Sequence[int], yardstick: Yardstick) -> dict[int, History]:
-    """Every round of some policies of a front, by what it was measured by."""
-    keys = episode_keys(yardstick.seeds)
-    return {index: episodes(yardstick.system, run.policy(index), keys) for index in policies}
+    """Every round of some policies of a front, played together, by what it was measured by."""
+    chosen = member(run.policies(), jnp.asarray(policies))
+    played = _played(yardstick.system, chosen, episode_keys(yardstick.seeds))
+    return {index: member(played, place) for place, index in enumerate(policies)}
+
+
+@eqx.filter_jit
+def _played(system: System, policies: NeuralPolicy, keys: Array) -> History:
+    """[policies, episodes, rounds, ...]"""
+    history: History = eqx.filter_vmap(lambda policy: episodes(system, policy, keys))(policies)
+    return history
 
 
 def agreement_of(played: Sequence[History], names: Sequence[str]) -> dict[str, Any]:
