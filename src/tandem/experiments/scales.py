@@ -205,8 +205,8 @@ PAPER = Scale(
         "digits": TaskScale(
             rounds=300_000,
             seeds=10,
-            marks=4,
-            episodes=4,
+            marks=6,
+            episodes=8,
             worlds=8,
             options={"validation_episodes": 3},
             own_options=_with_population(
@@ -230,11 +230,11 @@ PAPER = Scale(
             worlds=4,
             options={"validation_episodes": 1},
             own_options=_with_population(
-                {"preferences": 4, "archive": 12, "episodes": 2},
+                {"preferences": 6, "archive": 12, "episodes": 1},
                 {
                     "tandem": {"episodes": 8, "divisions": 4},
-                    "c-moppo": {"extended": 1, "extension_steps": 6},
-                    "pg-morl": {"tasks": 4, "generation_steps": 6},
+                    "c-moppo": {"extended": 2, "extension_steps": 6},
+                    "pg-morl": {"tasks": 6, "generation_steps": 6},
                     "moea-d": {"population": 12, "neighbours": 4},
                     "nsga2": {"population": 12},
                     "s-ppo": {},
