@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,10 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.cli.main import main
+from tandem.federated.calibrating import _title
 from tandem.federated.fitting import SHAPES, Goodness, fit_all, fit_decay
-from tandem.federated.measurement import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements
+from tandem.federated.measurement import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements, measure, plan_for
+from tandem.federated.notebook import Notebook
+from tandem.federated.truth import FederatedTruth
 from tandem.feel.accuracy import MAPPINGS
-from tandem.feel.system import build_system
+from tandem.feel.system import System, build_system
 from tandem.scenario import kinds, load_scenario
 
 COMMAND = [sys.executable, "-m", "tandem"]
@@ -149,6 +153,44 @@ def test_interrupted_calibration_leaves_nothing_half_written(tmp_path: Path) -> 
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert list((tmp_path / "found").iterdir()) == []
+
+
+def test_a_killed_calibration_goes_on_where_it_stopped(tmp_path: Path, digits_system: System) -> None:
+    truth = digits_system.truth
+    assert isinstance(truth, FederatedTruth)
+    plan = plan_for(truth, digits_system.size, round_s=2.5, most_samples=16, rounds=9)
+    grid: dict[str, Any] = {"worlds": 2, "seed": 0, "volumes": (8, 16), "data_ages_s": (1.0, 5.0)}
+    whole = measure(truth, plan, **grid)
+    path = tmp_path / "so-far.json"
+
+    def dies(done: int, of: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(truth, plan, **grid, told=dies, notebook=Notebook(path, "this"))
+    kept = Notebook(path, "this")
+    measured_again: list[Any] = []
+    kept.add, add = lambda *cell: (measured_again.append(cell[0]), add(*cell)), kept.add  # type: ignore[method-assign]
+    resumed = measure(truth, plan, **grid, notebook=kept)
+    assert measured_again == [(16, 5.0)]
+    np.testing.assert_array_equal(resumed.accuracy, whole.accuracy)
+    np.testing.assert_array_equal(resumed.standard_error, whole.standard_error)
+    assert Notebook(path, "that").found((8, 1.0)) is None  # of another measurement
+    path.write_text('{"title": "this", "cel')
+    assert Notebook(path, "this").found((8, 1.0)) is None
+
+
+def test_a_calibration_is_named_by_all_it_depends_on(digits_system: System) -> None:
+    truth = digits_system.truth
+    assert isinstance(truth, FederatedTruth)
+    scenario, how = load_scenario("paper"), {"seed": 0}
+    other = load_scenario("paper", {"fleet.size": 4})
+    weights = eqx.tree_at(lambda t: t.model.head.bias, truth, truth.model.head.bias + 1)
+    titles = [_title(scenario, truth, how), _title(other, truth, how), _title(scenario, weights, how)]
+    titles += [_title(scenario, truth, {"seed": 1}), _title(scenario, truth, how)]
+    assert len(set(titles)) == 4
+    assert titles[0] == titles[-1]
 
 
 def test_simulate_puts_the_estimate_beside_what_is_measured(tandem: Any, tmp_path: Path) -> None:

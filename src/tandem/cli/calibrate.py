@@ -49,7 +49,8 @@ def calibrate(
 
     Writes scenario.yaml, the scenario with the fitted constants, and one for each of the three mappings;
     calibration.json with the goodness of each fit; measurements.csv; and a figure. (How the constants of the paper
-    preset were chosen is something else, see docs/system-model.md.)
+    preset were chosen is something else, see docs/system-model.md.) Interrupted or killed, the same command goes on
+    where it stopped.
     """
     changes = list(overrides or [])
     if task is not None or load_scenario(scenario).accuracy.task is None:
@@ -60,18 +61,19 @@ def calibrate(
     assert loaded.accuracy.task is not None
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
-    from tandem.federated.calibrating import RESULT, check_kind, write_calibration
+    from tandem.federated.calibrating import RESULT, SO_FAR, check_kind, write_calibration
     from tandem.federated.calibrating import calibrate as fit_to_task
     from tandem.feel.system import build_system
     from tandem.runs.files import results_folder
 
     check_kind(mapping)
     kind = loaded.accuracy.task.kind
-    folder = results_folder(out or Path("calibrations") / f"{loaded.name}-{kind}", RESULT)
+    folder = results_folder(out or Path("calibrations") / f"{loaded.name}-{kind}", RESULT, SO_FAR)
     with preparing(loaded):
         system = build_system(loaded)
     with counting(f"Measuring accuracy on {kind}, {worlds} worlds a cell") as progress:
-        found = fit_to_task(loaded, system, worlds, rounds, seed, mapping, lambda done, of: progress(done, of, "cells"))
+        how = (worlds, rounds, seed, mapping)
+        found = fit_to_task(loaded, system, *how, lambda done, of: progress(done, of, "cells"), folder)
     with working("Writing the scenario and the figure"):
         write_calibration(folder, found)
     if as_json:

@@ -44,15 +44,16 @@ def calibrated(scenario: Scenario, own: TaskScale, folder: Path, told: Told) -> 
     if not (folder / RESULT).exists():
         folder.mkdir(exist_ok=True)
         system = build_system(scenario)
-        write_calibration(folder, calibrate(scenario, system, own.worlds, own.calibration_rounds, told=told))
-    found = {kind: load_scenario(folder / f"{kind}.yaml") for kind in MAPPINGS}
-    for kind, one in found.items():
+        found = calibrate(scenario, system, own.worlds, own.calibration_rounds, told=told, folder=folder)
+        write_calibration(folder, found)
+    read = {kind: load_scenario(folder / f"{kind}.yaml") for kind in MAPPINGS}
+    for kind, one in read.items():
         if one.model_copy(update={"accuracy": scenario.accuracy}) != scenario:
             raise InputError(
                 f"{folder / f'{kind}.yaml'}: was calibrated for another fleet than this scale has; name another folder "
                 "with --out, or remove the calibration to do it again."
             )
-    return found
+    return read
 
 
 def _scenario(scale: Scale, task: str, data: str | None) -> Scenario:

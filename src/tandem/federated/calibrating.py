@@ -7,16 +7,22 @@ paper leaves open, with no data at all.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
+from tandem import __version__
 from tandem.errors import InputError
 from tandem.federated.figures import write_calibration_figure
 from tandem.federated.fitting import Fit, fit_all
 from tandem.federated.measurement import VOLUMES, Measurements, measure, plan_for
+from tandem.federated.notebook import Notebook
 from tandem.federated.truth import FederatedTruth
 from tandem.feel.system import System
 from tandem.runs.files import written_whole
@@ -25,6 +31,7 @@ from tandem.scenario.kinds import AccuracyMapping
 from tandem.scenario.wording import did_you_mean
 
 RESULT, SCENARIO, TABLE, FIGURE = "calibration.json", "scenario.yaml", "measurements.csv", "calibration.png"
+SO_FAR = "measured-so-far.json"
 COLUMNS = ("samples", "data_age_s", "model_age_s", "accuracy", "standard_error")
 FEWEST_ROUNDS = 9  # of a measurement
 MAPPINGS = ("log-exponential", "log-rational", "power-law-exponential")  # the paper's default, then its variants
@@ -45,7 +52,7 @@ class Calibration:
         assert self.scenario.accuracy.task is not None
         return {
             "scenario": self.scenario.name,
-            "task": self.scenario.accuracy.task.model_dump(mode="json"),
+            "task": self.scenario.accuracy.task.model_dump(mode="json", exclude={"path"}),  # which is of one machine
             **self.how,
             "pretrained": self.measured.pretrained,
             "accuracy_range": [float(self.measured.accuracy.min()), float(self.measured.accuracy.max())],
@@ -73,20 +80,31 @@ def calibrate(
     seed: int = 0,
     mapping: str = "best",
     told: Callable[[int, int], None] = lambda done, of: None,
+    folder: Path | None = None,
 ) -> Calibration:
     """Measure on the scenario's task, whose system this is, and fit all mappings; ``told`` hears how far it is.
 
-    Averages over so many worlds (courses of drift), each of so many rounds, or as many as the scenario has.
+    Averages over so many worlds (courses of drift), each of so many rounds, or as many as the scenario has. What is
+    measured is kept in the folder, if there is one, until ``write_calibration`` has put the whole there: whoever is
+    interrupted goes on from there.
     """
     truth = system.truth
     assert isinstance(truth, FederatedTruth)
     round_s = max(scenario.limits.round_floor_s, scenario.limits.idle_round_s)
     length = max(FEWEST_ROUNDS, scenario.rounds) if rounds is None else rounds
     plan = plan_for(truth, system.size, round_s, max(VOLUMES), length)
-    measured = measure(truth, plan, worlds, seed, told=told)
-    fits = fit_all(measured)
     how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
+    notebook = None if folder is None else Notebook(folder / SO_FAR, _title(scenario, truth, how))
+    measured = measure(truth, plan, worlds, seed, told=told, notebook=notebook)
+    fits = fit_all(measured)
     return Calibration(scenario, measured, fits, chosen_fit(fits, mapping), how)
+
+
+def _title(scenario: Scenario, truth: FederatedTruth, how: dict[str, Any]) -> str:
+    """All that a measurement depends on: cells of another one are none of this."""
+    said = [__version__, scenario.model_dump_json(), json.dumps(how), str(jax.default_backend())]
+    arrays = jax.tree.leaves((truth.model, truth.pool))
+    return hashlib.sha256("\n".join(said).encode() + b"".join(np.asarray(a).tobytes() for a in arrays)).hexdigest()
 
 
 def chosen_fit(fits: list[Fit], kind: str) -> Fit:
@@ -115,6 +133,7 @@ def write_calibration(folder: Path, found: Calibration) -> None:
         writer.writerows(found.measured.rows())
     write_calibration_figure(folder / FIGURE, f"Accuracy measured on {task}", found.measured, found.fits)
     _write(folder / RESULT, json.dumps(found.document(), indent=2, allow_nan=False) + "\n")
+    (folder / SO_FAR).unlink(missing_ok=True)
 
 
 def _as_yaml(found: Calibration, fit: Fit, task: str) -> str:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tandem.federated.averaging import federated_average
 from tandem.federated.drift import DeviceWorld, device_world
 from tandem.federated.learning import Model, local_update, right_answers
-from tandem.federated.parts import PART, capacity_for
+from tandem.federated.notebook import Notebook
+from tandem.federated.parts import capacity_for
 from tandem.federated.samples import Samples
 from tandem.federated.stream import requests_at
 from tandem.federated.truth import FederatedTruth
@@ -29,6 +30,7 @@ from tandem.feel.types import Array, Count, RandomKey, Scalar
 VOLUMES = (8, 16, 32, 64, 128, 256, 512)  # x, samples of a round, all trainers together
 DATA_AGES_S = (1.0, 5.0, 15.0, 30.0, 60.0)  # y
 MODEL_AGES_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)  # delta
+PROBES = 32  # requests of each device, every time it is asked
 SPANS = 4  # a trainer's samples come from so many times
 Values = NDArray[np.float64]
 
@@ -76,7 +78,7 @@ def plan_for(truth: FederatedTruth, devices: int, round_s: float, most_samples: 
         settling=max(1, rounds - apart * measured),
         measured=measured,
         apart=apart,
-        probes=PART,
+        probes=PROBES,
         capacity=capacity_for(-(-most_samples // (trainers * SPANS))),
     )
 
@@ -90,16 +92,21 @@ def measure(
     data_ages_s: Sequence[float] = DATA_AGES_S,
     model_ages_s: Sequence[float] = MODEL_AGES_S,
     told: Callable[[int, int], None] = lambda done, of: None,
+    notebook: Notebook | None = None,
 ) -> Measurements:
-    """Measure cell by cell; ``told`` hears how many are done, of how many."""
+    """Measure cell by cell, those that are not in the notebook; ``told`` hears how many are done, of how many."""
+    notebook = notebook or Notebook()
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 301), worlds)
     ages = jnp.asarray(model_ages_s, float)
     cells = [(x, y) for x in volumes for y in data_ages_s]
     seen: list[Values] = []
     for done, (x, y) in enumerate(cells):
         told(done, len(cells))
-        found = _cell(truth, plan, keys, jnp.asarray(x), jnp.asarray(y, float), ages)
-        seen.append(np.asarray(found, np.float64).reshape(-1, len(model_ages_s)))
+        found = notebook.found((x, y))
+        if found is None:
+            found = np.asarray(_cell(truth, plan, keys, jnp.asarray(x), jnp.asarray(y, float), ages), np.float64)
+            notebook.add((x, y), found)
+        seen.append(found.reshape(-1, len(model_ages_s)))
     shape = (len(volumes), len(data_ages_s), len(model_ages_s))
     # Times within a world resemble each other; worlds are independent, and the error is reckoned from them.
     by_world = np.stack(seen).reshape(len(cells), worlds, plan.measured, -1).mean(axis=2)

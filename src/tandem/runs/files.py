@@ -25,11 +25,11 @@ def written_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def results_folder(folder: Path, marker: str) -> Path:
-    """Create a folder for results, or take one that an earlier run of the same kind (with ``marker`` in it) made."""
+def results_folder(folder: Path, *markers: str) -> Path:
+    """Create a folder for results, or take one that an earlier run of the same kind (with a marker in it) made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        foreign = any(folder.iterdir()) and not (folder / marker).exists()
+        foreign = any(folder.iterdir()) and not any((folder / marker).exists() for marker in markers)
     except OSError as error:
         raise InputError(f"{folder}: cannot hold results ({error.strerror}); name another folder with --out.") from None
     if foreign:
