@@ -84,9 +84,11 @@ def test_the_calibration_reads_as_it_came_out() -> None:
     assert f"{found['met_criteria_2_and_3']} met criteria 2 and 3" in text
 
 
-def test_the_fits_read_as_they_came_out() -> None:
+@pytest.mark.parametrize("task", ["digits", "cifar10"])
+def test_the_fits_read_as_they_came_out(task: str) -> None:
     text = (ROOT / "docs/federated.md").read_text(encoding="utf-8")
-    for fit in json.loads((ROOT / "docs/data/accuracy.json").read_text(encoding="utf-8"))["fits"]:
+    found = ROOT / f"docs/results-{task}/calibration/calibration.json"
+    for fit in json.loads(found.read_text(encoding="utf-8"))["fits"]:
         constants = " | ".join(f"{value:.3g}" for value in (*fit["kappa"], fit["model_decay_per_s"]))
         server, device = fit["server_accuracy"], fit["device_accuracy"]
         goodness = f"{server['r2']:.3f} | {device['r2']:.3f} | {device['rmse']:.4f}"
@@ -121,8 +123,8 @@ def test_every_field_of_the_preset_is_explained() -> None:
     assert set(fields(written, "")) <= {"name", "description"}
 
 
-def rows_of(name: str, **chosen: str) -> list[dict[str, str]]:
-    with (ROOT / "docs" / "results" / f"{name}.csv").open(encoding="utf-8") as handle:
+def rows_of(name: str, folder: str = "results", **chosen: str) -> list[dict[str, str]]:
+    with (ROOT / "docs" / folder / f"{name}.csv").open(encoding="utf-8") as handle:
         return [row for row in csv.DictReader(handle) if all(row[key] == value for key, value in chosen.items())]
 
 
@@ -136,6 +138,30 @@ def test_the_comparison_in_the_readme_is_that_of_the_results() -> None:
         policies = len(rows_of("pareto-fronts", algorithm=algorithm)) / 10
         ours = " (ours)" if algorithm == "tandem" else ""
         assert f"| {label(algorithm)}{ours} | " + " | ".join([*volumes, sparsity, f"{policies:.0f}"]) + " |" in text
+
+
+def test_what_oracles_reach_reads_as_it_came_out() -> None:
+    text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
+    columns = [("results-digits", "c-moppo"), ("results-digits", "tandem"), ("results-cifar10", "c-moppo")]
+    for learned_from in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
+        row = []
+        for folder, algorithm in columns:
+            marks = rows_of("accuracy-mapping", folder, algorithm=algorithm, learned_from=learned_from)
+            last = {mark["seed"]: float(mark["hypervolume"]) for mark in marks}  # marks are in order
+            assert len(last) == (10 if folder == "results-digits" else 3)
+            row.append(str(mean(list(last.values()))))
+        assert f"| {learned_from} | " + " | ".join(row) + " |" in text
+
+
+@pytest.mark.parametrize("kind", ["mapping", "oracle"])
+def test_luck_reads_as_it_came_out(kind: str) -> None:
+    text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
+    found = json.loads((ROOT / f"docs/data/archive-luck-{kind}.json").read_text(encoding="utf-8"))
+    luck, best = found["luck_in_accuracy"], found["most_accurate_when_sampled"]
+    cells = [kind, str(found["policies"]), f"{luck['mean']:+.3f} ± {luck['deviation']:.3f}"]
+    cells += [f"{found['hypervolume'][name]:.1f}" for name in ("seen", "sampled", "deterministic")]
+    cells += [f"{best[form]['accuracy']:.3f}, {best[form]['trainers']:.2f}" for form in ("sampled", "deterministic")]
+    assert "| " + " | ".join(cells) + " |" in text
 
 
 def test_every_training_of_the_results_kept_its_budget() -> None:
