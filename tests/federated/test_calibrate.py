@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.cli.main import main
-from tandem.federated.calibrating import _title
+from tandem.federated.calibrating import SO_FAR, _title, calibrate
 from tandem.federated.fitting import SHAPES, Goodness, fit_all, fit_decay
 from tandem.federated.measurement import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements, measure, plan_for
 from tandem.federated.notebook import Notebook
@@ -108,6 +108,8 @@ def tandem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> Call
 def test_calibrate_writes_a_scenario_that_can_be_used(tmp_path: Path) -> None:
     short = ("--worlds", "2", "--rounds", "9", "--set", "fleet.size=5")
     arguments = ("calibrate", "--task", "digits", *short, "--json", "--out", "found", "--seed", "3")
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / SO_FAR).write_text("{}")  # of one that was killed: gone afterwards
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=200)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -179,6 +181,17 @@ def test_a_killed_calibration_goes_on_where_it_stopped(tmp_path: Path, digits_sy
     assert Notebook(path, "that").found((8, 1.0)) is None  # of another measurement
     path.write_text('{"title": "this", "cel')
     assert Notebook(path, "this").found((8, 1.0)) is None
+
+
+def test_calibrate_keeps_what_it_has_measured(tmp_path: Path, digits_system: System) -> None:
+    def dies(done: int, of: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    scenario = load_scenario("paper", {"accuracy.task": "digits", "fleet.size": 5})
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(scenario, digits_system, worlds=1, rounds=9, told=dies, folder=tmp_path)
+    assert list(json.loads((tmp_path / SO_FAR).read_text())["cells"]) == [str((VOLUMES[0], DATA_AGES_S[0]))]
 
 
 def test_a_calibration_is_named_by_all_it_depends_on(digits_system: System) -> None:
