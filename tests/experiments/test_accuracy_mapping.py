@@ -18,7 +18,7 @@ from tandem.experiments.calibrated import MAPPINGS
 from tandem.experiments.cells import RUN, Cell, folder_of, read_result
 from tandem.experiments.grounds import Ground
 from tandem.experiments.report import Report
-from tandem.experiments.scales import SMOKE, Scale
+from tandem.experiments.scales import PAPER, SMOKE, Scale
 from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import build_system
 from tandem.runs.evaluation import evaluate
@@ -58,6 +58,19 @@ def test_the_table_of_the_three_best_shares_its_cells() -> None:
     marks = {cell.algorithm: cell.marks for cell in plan(["top3"], ON_DIGITS).cells()}
     assert marks == {name: ON_DIGITS.marks if name in ("c-moppo", "tandem") else 1 for name in COMPARED}
     assert ON_DIGITS.marks > 1
+
+
+def test_where_rounds_of_an_oracle_are_dear_the_table_learns_longer(tmp_path: Path) -> None:
+    grounds = [replace(one, task="cifar10") for one in FITTED]
+    scale = PAPER.on("cifar10", grounds)
+    table, mapped = plan(["top3"], scale).cells(), plan(["accuracy-mapping"], scale).cells()
+    assert {cell.changes["rounds"] for cell in table} == {PAPER.rounds}
+    assert {cell.changes["rounds"] for cell in mapped} == {scale.rounds}
+    assert scale.rounds < PAPER.rounds
+    assert {cell.ground for cell in table} == {grounds[0]}
+    report = reproduce(plan(["top3"], scale), tmp_path, Pretending(), 1, Silent())
+    assert "unless a section says otherwise" in report.facts[0]
+    assert f"{PAPER.rounds:,} rounds" in report.sections[0].about
 
 
 def as_the_paper_has_it(cell: Cell) -> float:

@@ -121,9 +121,10 @@ def test_a_result_survives_its_file(tmp_path: Path) -> None:
 
 
 ON_TASKS = [scale.on(task, []) for scale in (SMOKE, CPU, PAPER) for task in scale.tasks]
+LONGER = [scale.longer for scale in ON_TASKS if scale.longer]
 
 
-@pytest.mark.parametrize("scale", [SMOKE, CPU, PAPER, *ON_TASKS])
+@pytest.mark.parametrize("scale", [SMOKE, CPU, PAPER, *ON_TASKS, *LONGER])
 def test_every_algorithm_gets_the_same_rounds(scale) -> None:
     """The plan of each, validation included, is within the budget and spends nearly all of it."""
     from tandem.experiments.algorithms import COMPARED

@@ -83,7 +83,8 @@ def report_of(what: Plan, out: Path, results: dict[Cell, Result]) -> Report:
     scale = what.scale
     devices = sorted({result.device for result in results.values()})
     facts = (
-        f"Scale {scale.name}: {scale.rounds:,} environment rounds for every training, {scale.seeds} seeds; "
+        f"Scale {scale.name}: {scale.rounds:,} environment rounds for every training, {scale.seeds} seeds"
+        f"{', unless a section says otherwise' if scale.longer else ''}; "
         f"{len(results):,} trainings on {', '.join(devices)}.",
         f"Algorithms: {', '.join(label(name) for name in what.algorithms)}, preset {scale.preset}.",
         "Hypervolume from the paper's reference point (accuracy 0, latency 5 s, energy 44 J), of policies in their "

@@ -15,19 +15,26 @@ from tandem.scenario.wording import did_you_mean
 Changes = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class TaskScale:
-    """What is else at a scale where accuracy is measured on a task: a round of real models costs what thousands of
-    simulated ones do, so there are fewer, in smaller steps, and fewer candidates for a front."""
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How long to train, how often, and with which options."""
 
     rounds: int
     seeds: int
     marks: int
+    options: Changes = field(default_factory=dict)  # of every algorithm
+    own_options: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScale(Effort):
+    """What is else at a scale where accuracy is measured on a task: a round of real models costs what thousands of
+    simulated ones do, so there are fewer, in smaller steps, and fewer candidates for a front."""
+
     episodes: int  # that each policy of a front is measured by
     worlds: int  # that the calibration averages over
-    options: Changes
-    own_options: Mapping[str, Changes]
     calibration_rounds: int | None = None  # in each world; as many as an episode has if not given
+    without_oracle: Effort | None = None  # where none is compared with: what learns from estimates may learn longer
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Scale:
     own_options: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
     tasks: Mapping[str, TaskScale] = field(default_factory=dict, repr=False)  # by the task's name
     grounds: tuple[Ground, ...] = ()  # on a task: a mapping each, the first the paper's
+    longer: Scale | None = field(default=None, repr=False)  # on a task, for what no oracle is compared with
 
     def task(self, name: str) -> TaskScale:
         """What is else on a task."""
@@ -62,6 +70,10 @@ class Scale:
     def on(self, task: str, grounds: Sequence[Ground]) -> Scale:
         """The same on a task."""
         own = self.task(task)
+        longer = None if own.without_oracle is None else self._with(own.without_oracle, grounds)
+        return replace(self._with(own, grounds), longer=longer)
+
+    def _with(self, own: Effort, grounds: Sequence[Ground]) -> Scale:
         options = {name: {**self.own_options.get(name, {}), **changes} for name, changes in own.own_options.items()}
         return replace(
             self,
@@ -224,7 +236,7 @@ PAPER = Scale(
         ),
         "cifar10": TaskScale(
             rounds=24_000,
-            seeds=3,
+            seeds=5,
             marks=3,
             episodes=2,
             worlds=4,
@@ -240,6 +252,23 @@ PAPER = Scale(
                     "s-ppo": {},
                     "r-ppo": {},
                 },
+            ),
+            without_oracle=Effort(
+                rounds=1_000_000,
+                seeds=3,
+                marks=1,
+                own_options=_with_population(
+                    {"archive": 24},
+                    {
+                        "tandem": {"divisions": 6},
+                        "c-moppo": {},
+                        "pg-morl": {},
+                        "moea-d": {},
+                        "nsga2": {},
+                        "s-ppo": {},
+                        "r-ppo": {},
+                    },
+                ),
             ),
         ),
     },

@@ -23,11 +23,13 @@ UNITS = ("", " s", " J")
 
 def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
     """Every algorithm on the paper's fleet."""
+    scale = scale.longer or scale
     return [cell for algorithm in algorithms for cell in _seeds(scale, algorithm)]
 
 
 def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
     """Write data and table, and judge."""
+    scale = scale.longer or scale
     tops = {a: [best_of(results[cell].front) for cell in _seeds(scale, a)] for a in algorithms}
     rows = [
         (a, seed, GOALS[goal], place + 1, *top[goal, place])
@@ -59,8 +61,8 @@ def _measured(said: Section, scale: Scale, algorithms: Algorithms, results: Resu
         name=f"top3 --task {ground.task}",
         title=f"{TITLE} ({ground.task})",
         about=f"The paper's Table III, with accuracy as measured on {ground.task}. Fronts were trained on estimates by "
-        f"the mapping {ground.mapping}, as calibrated there; the three best are so by what was measured. Means over "
-        f"seeds of the first, second and third best of each front. {NOTE}",
+        f"the mapping {ground.mapping}, as calibrated there, for {scale.rounds:,} rounds; the three best are so by "
+        f"what was measured. Means over {scale.seeds} seeds of the first, second and third best of each front. {NOTE}",
         tables=(*said.tables, agreement_table(groups, ground.task)),
     )
 
