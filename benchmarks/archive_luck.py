@@ -67,7 +67,6 @@ def found(last: Last, task_system) -> dict:
             "sampled": {"accuracy": float(sampled[best, 0]), "trainers": float(sampled_trainers[best])},
             "deterministic": {"accuracy": float(used[best, 0]), "trainers": float(used_trainers[best])},
         },
-        "best_accuracy_deterministic": float(used[:, 0].max()),
     }
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -142,21 +143,70 @@ def test_the_comparison_in_the_readme_is_that_of_the_results() -> None:
 
 def test_what_oracles_reach_reads_as_it_came_out() -> None:
     text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
-    columns = [("results-digits", "c-moppo"), ("results-digits", "tandem"), ("results-cifar10", "c-moppo")]
+    columns = [(f"results-{task}", algorithm) for task in ("digits", "cifar10") for algorithm in ("c-moppo", "tandem")]
     for learned_from in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
         row = []
         for folder, algorithm in columns:
             marks = rows_of("accuracy-mapping", folder, algorithm=algorithm, learned_from=learned_from)
             last = {mark["seed"]: float(mark["hypervolume"]) for mark in marks}  # marks are in order
-            assert len(last) == (10 if folder == "results-digits" else 3)
+            assert len(last) == (10 if folder == "results-digits" else 5)
             row.append(str(mean(list(last.values()))))
         assert f"| {learned_from} | " + " | ".join(row) + " |" in text
+
+
+def data_of(name: str) -> Any:
+    return json.loads((ROOT / f"docs/data/{name}.json").read_text(encoding="utf-8"))
+
+
+def in_federated(title: str, cells: list[str], best: int | None = None) -> bool:
+    """Whether a row of a table is there, its best cell in bold."""
+    bold = [f"**{cell}**" if index == best else cell for index, cell in enumerate(cells)]
+    return "| " + " | ".join([title, *bold]) + " |" in (ROOT / "docs/federated.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("task", ["digits", "cifar10"])
+def test_learning_rates_read_as_they_came_out(task: str) -> None:
+    rows = data_of(f"learning-rates-{task}")["accuracy"]
+    assert in_federated(
+        f"`{task}` ([data](data/learning-rates-{task}.json))", [f"{row['learning_rate']:g}" for row in rows]
+    )
+    best = max(range(len(rows)), key=lambda index: float(rows[index]["all"]))
+    assert rows[best]["learning_rate"] == pytest.approx(data_of(f"learning-rates-{task}")["default"])
+    for part, title in (("all", "all rounds"), ("first", "first ten"), ("last", "last ten")):
+        assert in_federated(title, [f"{row[part]:.2f}" for row in rows], best if part == "all" else None)
+
+
+@pytest.mark.parametrize("task", ["digits", "cifar10"])
+def test_whether_training_pays_reads_as_it_came_out(task: str) -> None:
+    rows = data_of(f"training-pays-{task}")["rows"]
+    assert in_federated(f"`{task}` ([data](data/training-pays-{task}.json))", [f"{row['asked']:g}" for row in rows])
+    for way in ("estimated", "measured"):
+        accuracy = [row[way]["accuracy"] for row in rows]
+        best = accuracy.index(max(accuracy))
+        assert in_federated(f"objective, {way}", [f"{value:.3f}" for value in accuracy], best)
+    served = [f"{row['measured']['of_those_that_serve']:.3f}" for row in rows]
+    assert in_federated("of those that serve, measured", served)
+
+
+def test_the_speed_of_real_models_reads_as_it_came_out() -> None:
+    found = [data_of(f"federated-{name}") for name in ("digits", "cifar10", "cifar10-h200")]
+    seconds = [("100 rounds, the first time, compilation included", "first_s"), ("again", "again_s")]
+    for title, name in seconds:
+        decimals = [0 if one[name] >= 100 else 1 if one[name] >= 1 else 2 for one in found]
+        assert in_federated(title, [f"{one[name]:.{n}f} s" for one, n in zip(found, decimals, strict=True)])
+    rates = [
+        ("rounds/s, one fleet", "rounds_per_s"),
+        ("rounds/s, one device after another, all compiled", "one_after_another_rounds_per_s"),
+    ]
+    for title, name in rates:
+        values = [one[name] for one in found]
+        assert in_federated(title, [f"{v:,.0f}" if v >= 10 else f"{v:.2g}" for v in values])
 
 
 @pytest.mark.parametrize("kind", ["mapping", "oracle"])
 def test_luck_reads_as_it_came_out(kind: str) -> None:
     text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
-    found = json.loads((ROOT / f"docs/data/archive-luck-{kind}.json").read_text(encoding="utf-8"))
+    found = data_of(f"archive-luck-{kind}")
     luck, best = found["luck_in_accuracy"], found["most_accurate_when_sampled"]
     cells = [kind, str(found["policies"]), f"{luck['mean']:+.3f} ± {luck['deviation']:.3f}"]
     cells += [f"{found['hypervolume'][name]:.1f}" for name in ("seen", "sampled", "deterministic")]

@@ -1,0 +1,95 @@
+"""Does it pay to train? Fleets whose devices train in turn, now and then or often, by estimate and by measurement.
+
+    python benchmarks/training_pays.py SCENARIO [--task cifar10 --data FOLDER] [--trainers 0 0.1 ...] [--json]
+
+While a device trains it answers nobody, and a model ages when it does not. The rule ``round-robin`` is played with more
+and more trainers a round (0.1: one device every tenth round), on the scenario's mapping and on real models. Objectives
+count a device that trains as accuracy 0, as rewards do; accuracy over those that serve is given beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tandem.feel import build_system
+from tandem.policy import RULES
+from tandem.policy.rollout import episodes
+from tandem.runs.simulation import episode_keys
+from tandem.scenario import load_scenario
+
+TRAINERS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
+
+
+@eqx.filter_jit
+def played(system, trainers, keys):
+    """Of each number of trainers and episode: objectives, devices that trained, and accuracy of those that served."""
+
+    def with_trainers(count):
+        _, outcome = episodes(system, RULES["round-robin"](trainers=count), keys)
+        serving = ~outcome.executed.train
+        served = jnp.sum(outcome.accuracy * serving, axis=(1, 2)) / jnp.sum(serving, axis=(1, 2))
+        return outcome.objectives.mean(axis=1), (~serving).sum(axis=2).mean(axis=1), served
+
+    return jax.vmap(with_trainers)(trainers)
+
+
+def half_width_95(values) -> float:
+    return float(1.96 * np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", help="whose mapping was calibrated on the task")
+    parser.add_argument("--task", default="digits", choices=("digits", "cifar10"))
+    parser.add_argument("--data", help="where the task's data are, if it needs any")
+    parser.add_argument("--trainers", type=float, nargs="+", default=TRAINERS, help="a round, on average")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else")
+    options = parser.parse_args()
+    if options.seeds < 2:
+        parser.error("--seeds: two at least, for an interval")
+    task = {"kind": options.task, **({} if options.data is None else {"path": options.data})}
+    trainers, keys = jnp.asarray(options.trainers, float), episode_keys(range(options.seeds))
+    ways = {"estimated": None, "measured": task}
+    results = {
+        way: [
+            np.asarray(x)
+            for x in played(build_system(load_scenario(options.scenario, {"accuracy.task": by})), trainers, keys)
+        ]
+        for way, by in ways.items()
+    }
+    rows = []
+    for index, asked in enumerate(options.trainers):
+        objectives, trained, _ = results["measured"]
+        row = {"asked": asked, "trainers": float(trained[index].mean())}
+        for way, (values, _, served) in results.items():
+            accuracy = values[index, :, 0]
+            row[way] = {
+                "accuracy": float(accuracy.mean()),
+                "half_width_95": half_width_95(accuracy),
+                "of_those_that_serve": float(served[index].mean()),
+            }
+        row["latency_s"], row["energy_j"] = (float(-objectives[index, :, k].mean()) for k in (1, 2))
+        rows.append(row)
+    found = {"task": options.task, "processor": jax.devices()[0].device_kind, "seeds": options.seeds, "rows": rows}
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{options.task}: {options.seeds} seeds; accuracy as an objective, and of those that serve")
+    print("trainers  estimated           measured            latency   energy")
+    for row in rows:
+        by = [
+            f"{row[w]['accuracy']:.3f} ± {row[w]['half_width_95']:.3f}, {row[w]['of_those_that_serve']:.3f}"
+            for w in ways
+        ]
+        print(f"{row['trainers']:8.2f}  {by[0]}  {by[1]}  {row['latency_s']:5.2f} s  {row['energy_j']:5.1f} J")
+
+
+if __name__ == "__main__":
+    main()
