@@ -25,8 +25,8 @@ def system(cache: None) -> System:
 
 
 @pytest.fixture(scope="session")
-def problem(system: System) -> Problem:
-    return problem_of(system, SEED)
+def problem(cache: None) -> Problem:
+    return problem_of(load_scenario("paper", FLEET), SEED)
 
 
 @pytest.fixture(scope="session")

@@ -172,6 +172,7 @@ def test_a_device_refuses_what_is_not_for_it(problem: Problem, places: list[Plac
     refused = {
         "device": later.model_copy(update={"device": 1}),
         "round": first.model_copy(update={"round": 3}),
+        "world": later.model_copy(update={"round": 5, "world": "0123456789abcdef"}),
         "weights": later.model_copy(update={"round": 5, "weights": {"x": np.zeros(3, np.float32)}}),
     }
     before = fleet.stations[0]

@@ -22,7 +22,7 @@ from tandem.federated.fleet.problem import problem_of
 from tandem.federated.fleet.settings import MEMORY, FleetSettings, write_settings
 from tandem.federated.fleet.station import whole
 from tandem.federated.fleet.store import path_of, recall
-from tandem.feel import System, build_system
+from tandem.feel import System
 from tandem.policy import RULES
 from tandem.runs.simulation import histories
 from tandem.runs.trace import trace_table, write_trace
@@ -228,7 +228,7 @@ def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
     assert (0, "device-3") in failed
     assert (7, "device-1") in failed
     assert not {one for one in failed if one[0] >= 12}  # all are back
-    problem = problem_of(build_system(scenario), SEED)
+    problem = problem_of(scenario, SEED)
     trained = [row for row in rows(tmp_path / "trace.csv") if row["trained"] == "1"]
     for n in range(SIZE):
         station = recall(path_of(tmp_path / MEMORY, "faults", n), Place.of(problem, n))

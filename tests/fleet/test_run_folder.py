@@ -21,7 +21,7 @@ from tandem.federated.fleet.messages import Instruction, Report, from_bytes, to_
 from tandem.federated.fleet.problem import Problem
 from tandem.federated.fleet.running import play_into
 from tandem.federated.fleet.settings import FleetSettings, policy_named, read_problem, read_settings, write_settings
-from tandem.feel import System, build_system
+from tandem.feel import System
 from tandem.policy.rules import Threshold
 from tandem.scenario import load_scenario
 
@@ -153,4 +153,4 @@ def test_a_fleet_without_a_task_is_refused() -> None:
     from tandem.federated.fleet.problem import problem_of
 
     with pytest.raises(InputError, match="a fleet needs models"):
-        problem_of(build_system(load_scenario("paper")), 0)
+        problem_of(load_scenario("paper"), 0)

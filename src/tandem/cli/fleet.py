@@ -238,7 +238,6 @@ def device(
     from tandem.federated.fleet.listening import listen
     from tandem.federated.fleet.living import Place
     from tandem.federated.fleet.problem import problem_of
-    from tandem.feel.system import build_system
 
     if hardware not in HARDWARE:
         raise InputError(f"--hardware {hardware}: is not known; {did_you_mean(hardware, tuple(HARDWARE))}.")
@@ -246,7 +245,7 @@ def device(
         raise InputError(f"--number {number}: the fleet has devices 0 to {loaded.fleet.size - 1}; choose one of them.")
     obeying = HARDWARE[hardware]()
     with preparing(loaded):
-        place = Place.of(problem_of(build_system(loaded), seed), number)
+        place = Place.of(problem_of(loaded, seed), number)
     listen(Device(place, memory, obeying), address)
 
 

@@ -72,6 +72,7 @@ def plan(problem: Problem, policy: Policy, server: Server) -> Plan:
             run=server.run,
             device=n,
             round=number,
+            world=problem.fingerprint,
             weights=weights if train[n] or server.acknowledged[n] > server.settled[n] else None,
             train=bool(train[n]),
             power_w=float(outcome.power_w[n]),

@@ -40,6 +40,7 @@ class Message(BaseModel):
 class Instruction(Message):
     """What the server wants of a device, and what became of the device's last update."""
 
+    world: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]  # ``Problem.fingerprint``
     train: bool
     power_w: Amount
     frequency_hz: Amount

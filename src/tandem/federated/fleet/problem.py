@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
 from tandem.errors import InputError
 from tandem.federated.truth import FederatedTruth
 from tandem.feel.env import TRUTH
-from tandem.feel.system import System
+from tandem.feel.system import System, build_system
 from tandem.feel.types import RandomKey
 from tandem.runs.simulation import episode_keys
+from tandem.scenario import Scenario
+
+UNTOLD = ("name", "description", "rounds")  # of a scenario: not a part of what its devices live in
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Problem:
     task: FederatedTruth
     fleet_key: RandomKey  # of the simulator's episode with this seed
     policy_key: RandomKey
+    fingerprint: str  # of scenario and seed; another one is another world
 
     @property
     def episode_key(self) -> RandomKey:
@@ -35,9 +42,25 @@ class Problem:
         return jax.random.fold_in(self.fleet_key, TRUTH)
 
 
-def problem_of(system: System, seed: int) -> Problem:
-    """The fleet of a system that has a task."""
-    if not isinstance(system.truth, FederatedTruth):
+def problem_of(scenario: Scenario, seed: int) -> Problem:
+    """The fleet of a scenario that has a task."""
+    if scenario.accuracy.task is None:
         raise InputError("accuracy.task: a fleet needs models to run; name a task, such as --task digits.")
+    system = build_system(scenario)
+    assert isinstance(system.truth, FederatedTruth)
     fleet_key, policy_key = jax.random.split(episode_keys([seed])[0])
-    return Problem(dataclasses.replace(system, truth=None), system.truth, fleet_key, policy_key)
+    without = dataclasses.replace(system, truth=None)
+    return Problem(without, system.truth, fleet_key, policy_key, fingerprint(scenario, seed))
+
+
+def fingerprint(scenario: Scenario, seed: int) -> str:
+    """The same for the same world: whatever a run is called, and wherever a machine keeps its files."""
+    told = {name: part for name, part in scenario.model_dump(mode="json").items() if name not in UNTOLD}
+    text = json.dumps([_without_paths(told), seed], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_paths(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _without_paths(inner) for name, inner in part.items() if not name.endswith("path")}
+    return [_without_paths(inner) for inner in part] if isinstance(part, list) else part

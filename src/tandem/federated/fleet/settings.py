@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tandem.errors import InputError
 from tandem.federated.fleet.ledger import ROUNDS, SERVER, only_server
 from tandem.federated.fleet.problem import Problem, problem_of
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System
 from tandem.policy import RULES
 from tandem.policy.protocol import Policy
 from tandem.runs.elsewhere import check_fits
@@ -67,7 +67,7 @@ def read_settings(folder: Path) -> FleetSettings:
 
 def read_problem(folder: Path, seed: int) -> Problem:
     """The fleet of the scenario in this folder."""
-    return problem_of(build_system(load_scenario(folder / SCENARIO)), seed)
+    return problem_of(load_scenario(folder / SCENARIO), seed)
 
 
 def policy_named(name: str, prefer: tuple[float, float, float] | None, system: System) -> Policy:

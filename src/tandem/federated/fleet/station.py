@@ -53,6 +53,11 @@ def obey(
     """
     if order.device != place.number:
         raise GarbledError(f"device: the instruction is for device {order.device}, and this is {place.number}.")
+    if order.world != place.problem.fingerprint:
+        raise GarbledError(
+            "world: the run is of another scenario or seed than this device; start it with the run's scenario.yaml and "
+            "--seed."
+        )
     if station is None or station.run != order.run:
         station = newcomer(place, order.run, order.clock_s)
     if order.round == station.round and station.report is not None:
