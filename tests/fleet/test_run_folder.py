@@ -85,20 +85,24 @@ def test_who_decides_is_checked(system: System, tmp_path: Path) -> None:
             policy_named(name, prefer, system)
 
 
-def test_a_device_listens_and_outlives_who_calls(devices: list[Device], problem: Problem, tmp_path: Path) -> None:
+def test_a_device_listens_and_outlives_who_calls(
+    devices: list[Device], problem: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     address = tmp_path / "device.socket"
     threading.Thread(target=listening.listen, args=(devices[0], address, 0.5), daemon=True).start()
     until_s = time.monotonic() + 60
     while not address.exists() and time.monotonic() < until_s:
         time.sleep(0.05)
-    order = to_bytes(plan(problem, Threshold(), opened(problem, "socket")).instructions[0])
-    for said in (b"noise", order):  # who says nonsense, or hangs up, is forgotten
+    first = plan(problem, Threshold(), opened(problem, "socket")).instructions[0]
+    order, of_another_seed = (to_bytes(first.model_copy(update={"world": w})) for w in (first.world, "0" * 16))
+    for said in (b"noise", of_another_seed, order):  # who says nonsense, or hangs up, is forgotten
         with Client(str(address), family="AF_UNIX") as caller:
             caller.send_bytes(said)
     with Client(str(address), family="AF_UNIX"), Client(str(address), family="AF_UNIX") as caller:  # one says nothing
         caller.send_bytes(order)
         assert caller.poll(30)
         assert from_bytes(Report, caller.recv_bytes()).round == 0
+    assert "refused: world: the run is of another scenario or seed than this device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
