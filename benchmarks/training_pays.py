@@ -20,7 +20,7 @@ import numpy as np
 from tandem.feel import build_system
 from tandem.policy import RULES
 from tandem.policy.rollout import episodes
-from tandem.runs.simulation import episode_keys
+from tandem.runs.simulation import episode_keys, half_width
 from tandem.scenario import load_scenario
 
 TRAINERS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -37,10 +37,6 @@ def played(system, trainers, keys):
         return outcome.objectives.mean(axis=1), (~serving).sum(axis=2).mean(axis=1), served
 
     return jax.vmap(with_trainers)(trainers)
-
-
-def half_width_95(values) -> float:
-    return float(1.96 * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def main() -> None:
@@ -72,9 +68,9 @@ def main() -> None:
             accuracy = values[index, :, 0]
             row[way] = {
                 "accuracy": float(accuracy.mean()),
-                "half_width_95": half_width_95(accuracy),
+                "half_width_95": half_width(accuracy[:, None])[0],
                 "above_first": float((accuracy - values[0, :, 0]).mean()),  # in the same worlds
-                "above_first_half_width_95": half_width_95(accuracy - values[0, :, 0]),
+                "above_first_half_width_95": half_width((accuracy - values[0, :, 0])[:, None])[0],
                 "of_those_that_serve": float(served[index].mean()),
             }
         row["latency_s"], row["energy_j"] = (float(-objectives[index, :, k].mean()) for k in (1, 2))
