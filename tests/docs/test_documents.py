@@ -154,6 +154,21 @@ def test_what_oracles_reach_reads_as_it_came_out() -> None:
         assert f"| {learned_from} | " + " | ".join(row) + " |" in text
 
 
+def test_what_fronts_end_with_reads_as_it_came_out() -> None:
+    """On CIFAR-10 nobody is more accurate than a fleet that never trains; on digits the oracles are less accurate."""
+    ends = rows_of("accuracy-mapping-ends", "results-cifar10")
+    assert len(ends) == 40
+    assert {f"{float(row['best_accuracy']):.3f}" for row in ends} == {"0.605"}
+    by: dict[bool, list[str]] = {True: [], False: []}
+    for algorithm in ("c-moppo", "tandem"):
+        for name in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
+            rows = rows_of("accuracy-mapping-ends", "results-digits", algorithm=algorithm, learned_from=name)
+            by[name == "oracle"].append(f"{sum(float(row['best_accuracy']) for row in rows) / 10:.2f}")
+    text = (ROOT / "docs/federated.md").read_text(encoding="utf-8")
+    oracles, mappings = by[True], by[False]
+    assert f"have {oracles[0]} and {oracles[1]}, those of mappings {min(mappings)} to {max(mappings)}" in text
+
+
 def data_of(name: str) -> Any:
     return json.loads((ROOT / f"docs/data/{name}.json").read_text(encoding="utf-8"))
 
@@ -201,6 +216,10 @@ def test_the_speed_of_real_models_reads_as_it_came_out() -> None:
     for title, name in rates:
         values = [one[name] for one in found]
         assert in_federated(title, [f"{v:,.0f}" if v >= 10 else f"{v:.2g}" for v in values])
+    digits, cifar10, h200 = ({many["fleets"]: many["rounds_per_s"] for many in one["many"]} for one in found)
+    row = f"| rounds/s, 32 fleets at once | {digits[32]:,.0f} | | {h200[32]:,.0f} |"
+    assert row in (ROOT / "docs/federated.md").read_text(encoding="utf-8")
+    assert not cifar10
 
 
 @pytest.mark.parametrize("kind", ["mapping", "oracle"])

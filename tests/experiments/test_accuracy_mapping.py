@@ -12,7 +12,7 @@ import pytest
 from made_up import Pretending, Silent
 from tandem.errors import InputError
 from tandem.experiments import on_task, plan, reproduce
-from tandem.experiments.accuracy_mapping import _faster, cells, falls, grounds
+from tandem.experiments.accuracy_mapping import _faster, best_in_each, cells, falls, grounds
 from tandem.experiments.algorithms import COMPARED
 from tandem.experiments.calibrated import MAPPINGS
 from tandem.experiments.cells import RUN, Cell, folder_of, read_result
@@ -91,6 +91,23 @@ def test_what_is_as_in_the_paper_agrees(tmp_path: Path) -> None:
     assert len(rows) == 2 * 4 * ON_DIGITS.seeds * ON_DIGITS.marks
     for name in ("accuracy-mapping.png", "accuracy-mapping.svg", "accuracy-mapping-estimates.csv", "top3.csv"):
         assert (tmp_path / name).stat().st_size > 100
+
+
+def test_the_ends_of_fronts_are_told(tmp_path: Path) -> None:
+    assert list(best_in_each(np.array([[0.5, 2.0, 9.0], [0.7, 3.0, 4.0], [0.6, 2.5, 1.0]]))) == [0.7, 2.0, 1.0]
+    report = pretended(as_the_paper_has_it, tmp_path)
+    rows = list(csv.DictReader((tmp_path / "accuracy-mapping-ends.csv").open()))
+    assert len(rows) == 2 * 4 * ON_DIGITS.seeds
+    one = ON_DIGITS.cell("c-moppo", 0, ground=FITTED[0].as_oracle())
+    result = read_result(one, tmp_path)
+    assert result is not None
+    [found] = [r for r in rows if (r["algorithm"], r["learned_from"], r["seed"]) == ("c-moppo", "oracle", "0")]
+    assert float(found["best_accuracy"]) == pytest.approx(result.front[:, 0].max())
+    assert float(found["best_latency_s"]) == pytest.approx(result.front[:, 1].min())
+    assert float(found["best_energy_j"]) == pytest.approx(result.front[:, 2].min())
+    assert [table.title for table in report.sections[0].tables].count(
+        "The ends of the fronts, by measured accuracy"
+    ) == 1
 
 
 def test_what_is_not_disagrees(tmp_path: Path) -> None:

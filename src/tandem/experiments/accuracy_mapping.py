@@ -28,6 +28,7 @@ from tandem.experiments.section import (
     write_csv,
     write_figure,
 )
+from tandem.experiments.top3 import best_of
 
 NAME, TITLE = "accuracy-mapping", "Learning from estimated accuracy, judged by measured accuracy"
 GAP = 0.05  # to the oracle, at most
@@ -36,6 +37,7 @@ CONVERGED = 0.95  # of its own end: from there on a curve has converged
 LOOKS = ("#222222", "s"), ("#1f6fb2", "o"), ("#2a9d64", "D"), ("#d98c21", "^")  # of the oracle, and of mappings
 
 Curves = dict[str, list[Values]]  # by what was learned from, one a seed
+Group = tuple[str, str, list[Result]]  # of an algorithm, by what it learned from
 
 
 def grounds(scale: Scale) -> tuple[Ground, ...]:
@@ -62,6 +64,7 @@ def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -
     write_csv(out / f"{NAME}.csv", ("algorithm", "learned_from", "seed", "rounds", "hypervolume", "sparsity"), rows)
     groups = [(a, name, own) for a, by in found.items() for name, own in by.items()]
     write_agreement(out / f"{NAME}-estimates.csv", groups)
+    _write_ends(out / f"{NAME}-ends.csv", groups)
     task = scale.grounds[0].task
     return Section(
         name=f"{NAME} --task {task}",
@@ -70,7 +73,12 @@ def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -
         f"mappings that were calibrated on {task}, and, as an oracle, on measured accuracy; all fronts are measured by "
         f"the latter. {NOTE}",
         statements=tuple(one for a, by in curves.items() for one in _statements(a, by)),
-        tables=(*(_table(a, by) for a, by in curves.items()), _constants(scale), agreement_table(groups, task)),
+        tables=(
+            *(_table(a, by) for a, by in curves.items()),
+            _ends(groups),
+            _constants(scale),
+            agreement_table(groups, task),
+        ),
         figures=(_draw(curves, task, out),),
     )
 
@@ -150,6 +158,31 @@ def _table(algorithm: str, curves: Curves) -> Table:
         rows.append((name, str(mean(last)), gap, str(thousands), f"{mean(_falls(own)).scaled(100)} %"))
     headings = ("learned from", "hypervolume", "beside the oracle", "thousands of rounds to 95 %", "falls")
     return Table(f"{label(algorithm)} by measured accuracy", headings, tuple(rows))
+
+
+def best_in_each(front: Values) -> Values:
+    """Accuracy, latency (s) and energy (J), each of the policy of a front that is best in it."""
+    return best_of(front)[:, 0].diagonal()
+
+
+def _write_ends(path: Path, groups: list[Group]) -> None:
+    rows = [
+        (algorithm, name, seed, one.hypervolume, *best_in_each(one.front))
+        for algorithm, name, own in groups
+        for seed, one in enumerate(own)
+    ]
+    headings = ("algorithm", "learned_from", "seed", "hypervolume", "best_accuracy", "best_latency_s", "best_energy_j")
+    write_csv(path, headings, rows)
+
+
+def _ends(groups: list[Group]) -> Table:
+    """What a hypervolume is made of: does who learned from the truth answer better, or faster, or cheaper?"""
+    rows = []
+    for algorithm, name, own in groups:
+        best = np.array([best_in_each(one.front) for one in own])
+        rows.append((label(algorithm), name, *(str(mean(list(column))) for column in best.T)))
+    headings = ("", "learned from", "highest accuracy", "lowest latency (s)", "lowest energy (J)")
+    return Table("The ends of the fronts, by measured accuracy", headings, tuple(rows))
 
 
 def _constants(scale: Scale) -> Table:
