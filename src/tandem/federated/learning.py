@@ -22,9 +22,12 @@ def summed_loss(model: Model, samples: Samples, valid: Bool[Array, " slots"]) ->
     return jnp.sum(jnp.where(valid, losses, 0.0))
 
 
+_summed_gradient = jax.grad(summed_loss)
+
+
 def gradient(model: Model, samples: Samples, count: Count) -> Model:
     """The gradient of F(w), the mean loss over the first ``count`` samples; 0 if there are none."""
-    total = summed_over_parts(jax.grad(summed_loss), model, samples, count)
+    total = summed_over_parts(_summed_gradient, model, samples, count)
     return jax.tree.map(lambda leaf: leaf / jnp.maximum(count, 1), total)
 
 

@@ -8,6 +8,7 @@ holds, and memory is what those few parts take.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,7 @@ def summed_over_parts(work: Work, model: Model, entries: List, count: Count) -> 
     return _at(together(*single), 0)
 
 
+@functools.partial(jax.jit, static_argnums=0)  # traced once for each shape, not each time that vmap comes by
 def _summed(work: Work, models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
     """[lists, ...]: the sum of each."""
     size, slots = len(counts), jax.tree.leaves(lists)[0].shape[1]
