@@ -14,7 +14,11 @@ from PIL import Image
 
 from tandem.errors import InputError
 from tandem.federated.cifar10 import find_cifar10
+from tandem.federated.pretraining import accuracy_on, read_pretrained
 from tandem.federated.stream import LabelledImages
+from tandem.federated.tasks import Cifar10
+from tandem.runs.weights import read_arrays
+from tandem.scenario.tasks import Cifar10Task
 
 
 def both(folder: Path) -> tuple[LabelledImages, LabelledImages]:
@@ -134,10 +138,23 @@ def test_damaged_batches_are_refused_and_run_nothing(tmp_path: Path) -> None:
     refused(tmp_path, "is missing")
 
 
-@pytest.mark.skipif("TANDEM_CIFAR10" not in os.environ, reason="TANDEM_CIFAR10 names no folder with CIFAR-10")
+real = pytest.mark.skipif("TANDEM_CIFAR10" not in os.environ, reason="TANDEM_CIFAR10 names no folder with CIFAR-10")
+
+
+@real
 def test_the_real_one() -> None:
     train, test = both(Path(os.environ["TANDEM_CIFAR10"]))
     assert train.images.shape == (50_000, 32, 32, 3)
     assert test.images.shape == (10_000, 32, 32, 3)
     assert np.bincount(train.labels).tolist() == [5_000] * 10
     assert np.bincount(test.labels).tolist() == [1_000] * 10
+
+
+@real
+def test_the_shipped_model_is_as_good_as_it_says_and_of_the_recipe() -> None:
+    task = Cifar10(Cifar10Task(path=Path(os.environ["TANDEM_CIFAR10"])))
+    assert task.shipped is not None
+    model, (_, note) = read_pretrained(task, task.shipped), read_arrays(task.shipped)
+    # Rounding differs between processors, and with it a few answers of ten thousand.
+    assert accuracy_on(model.model, task.data().requests) == pytest.approx(model.accuracy, abs=0.001)
+    assert (note["epochs"], note["seed"]) == (task.recipe.epochs, 0)

@@ -12,8 +12,10 @@ import pytest
 
 from tandem.errors import InputError
 from tandem.federated import pretraining
+from tandem.federated.models import weight_count
 from tandem.federated.pretraining import Progressed, augmented, kept_at, pretrain, pretrained
 from tandem.federated.tasks import Cifar10, Digits, Recipe, Task
+from tandem.runs.weights import arrays_of, write_arrays
 from tandem.scenario.tasks import Cifar10Task, DigitsTask
 
 DIGITS = Digits(DigitsTask())
@@ -68,8 +70,27 @@ def test_what_another_seed_left_is_not_gone_on_with(tmp_path: Path, monkeypatch:
     assert jax.tree.all(jax.tree.map(np.array_equal, found.model, other.model))
 
 
-def test_a_long_pretraining_is_asked_for(tmp_path: Path) -> None:
+def test_a_model_comes_with_the_package_and_ones_own_goes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    task, data = Cifar10(Cifar10Task(path=tmp_path)), DIGITS.data()
+    shipped = pretrained(task, data)
+    assert shipped.path == Cifar10.shipped
+    assert weight_count(shipped.model) == 50_154
+    assert shipped.accuracy >= 0.8
+    own = kept_at(task, data, task.recipe, seed=0)
+    own.parent.mkdir(parents=True, exist_ok=True)
+    fresh = task.model(jax.random.key(1))
+    write_arrays(own, arrays_of(fresh), {"task": "cifar10", "accuracy": 0.1})
+    found = pretrained(task, data)
+    assert (found.path, found.accuracy) == (own, 0.1)
+    assert jax.tree.all(jax.tree.map(np.array_equal, found.model, fresh))
+
+
+def test_a_long_pretraining_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Cifar10(Cifar10Task(path=tmp_path))
+    monkeypatch.setattr(Cifar10, "shipped", None)
     with pytest.raises(InputError, match=r"no pre-trained model yet; make one with 'tandem pretrain cifar10 --data "):
         pretrained(task, DIGITS.data())
 
@@ -96,5 +117,5 @@ def test_augmentation_shifts_and_mirrors() -> None:
     np.testing.assert_array_equal(augmented(images, still, jax.random.key(0)), images)
 
 
-def test_a_task_is_a_few_functions() -> None:
-    assert {name for name in vars(Task) if not name.startswith("_")} == {"data", "model"}
+def test_a_task_is_two_functions_and_what_may_come_with_it() -> None:
+    assert {name for name in vars(Task) if not name.startswith("_")} == {"data", "model", "shipped"}

@@ -30,7 +30,8 @@ def pretrain(
     """Pre-train a task's model and keep it for all that measure accuracy on this task.
 
     What was stopped goes on where it was when the command is run again. A model kept in the cache (the task's own
-    number of epochs, seed 0, no --out) is found by itself; another is named as accuracy.task.pretrained_path.
+    number of epochs, seed 0, no --out) is found by itself, before the one that comes with the package for cifar10;
+    another is named as accuracy.task.pretrained_path.
     """
     if out is not None:
         check_writable(out, "--out")

@@ -70,12 +70,14 @@ def kept_at(task: Task, data: TaskData, recipe: Recipe, seed: int) -> Path:
 
 
 def pretrained(task: Task, data: TaskData, seed: int = 0) -> Pretrained:
-    """The model of a task: the user's, the kept one, or, if that takes seconds only, one made now."""
+    """The model of a task: the user's, the kept one, the shipped one, or, if that takes seconds only, one made now."""
     if task.written.pretrained_path is not None:
         return read_pretrained(task, task.written.pretrained_path)
     path = kept_at(task, data, task.recipe, seed)
     if path.exists():
         return read_pretrained(task, path)
+    if task.shipped is not None:
+        return read_pretrained(task, task.shipped)
     if not task.recipe.quick:
         data_option = f" --data {task.written.path}" if hasattr(task.written, "path") else ""
         raise InputError(

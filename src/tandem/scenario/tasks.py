@@ -30,7 +30,7 @@ class Task(Plug):
 
     drift: Drift = Drift()
     learning_rate: Annotated[Real, Field(gt=0, le=100)]  # of the U full-batch gradient steps
-    pretrained_path: Path | None = None  # the model to start from; without it, the one 'tandem pretrain' keeps
+    pretrained_path: Path | None = None  # the model to start from; else 'tandem pretrain's, or the package's
 
 
 class DigitsTask(Task):
