@@ -127,7 +127,9 @@ def steps(toy: Toy, learner: Learner, settings: Settings, count: int) -> Learner
 def learned(
     toy: Toy, preference: tuple[float, ...], steps_made: int = 60, discount: float = 0.9, trace: float = 0.95
 ) -> Learner:
-    settings = Settings(learning_rate=1e-2, episodes=16, discount=jnp.asarray(discount), trace=jnp.asarray(trace))
+    # Three times faster, and rounding decides whether what is found by step 10 is still there at step 60: nothing is
+    # left to be gained then, advantages are the noise of values, and they are scaled up.
+    settings = Settings(learning_rate=3e-3, episodes=16, discount=jnp.asarray(discount), trace=jnp.asarray(trace))
     network = FleetNetwork.create(toy, KEY, width=16)
     learner = start(network, toy, Weighted(), jnp.asarray(preference), KEY, settings)
     return steps(toy, learner, settings, steps_made)
@@ -154,7 +156,7 @@ def test_a_reward_for_the_action_alone_is_found() -> None:
     assert min(decided(toy, trains, away)[0] for away in (False, True)) > 0.9
     fast = learned(toy, (0.01, 0.98, 0.01))
     assert min(decided(toy, fast, away)[1] for away in (False, True)) > 0.9
-    exact = learned(toy, (0.01, 0.01, 0.98))
+    exact = learned(toy, (0.01, 0.01, 0.98), 150)
     assert [decided(toy, exact, away)[1] for away in (False, True)] == pytest.approx([0.3, 0.3], abs=0.1)
 
 
