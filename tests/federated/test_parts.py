@@ -1,5 +1,7 @@
 """Work on the parts of many lists in one row, against lists one by one in NumPy."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -45,11 +47,27 @@ def some_lists(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return draw.normal(size=LISTS).astype(np.float32), draw.integers(1, 100, (LISTS, SLOTS)).astype(np.float32)
 
 
-def in_rows_of(width: int, *lists: Any) -> Any:
-    one = computed_bytes(work, lists[0][0], lists[1][0][:PART], jnp.ones(PART, bool))
+@contextmanager
+def room_for(width: int) -> Iterator[None]:
+    models, lists = some_lists(0)
+    one = computed_bytes(work, models[0], lists[0][:PART], jnp.ones(PART, bool))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "WORKING_BYTES", width * one // parts.HELD + 1)
+        yield
+
+
+def in_rows_of(width: int, *lists: Any) -> Any:
+    with room_for(width):
         return ROWS[width](*lists)
+
+
+def test_a_row_is_as_wide_as_there_is_room() -> None:
+    """What was traced for one width must not be taken for another."""
+    programs = set()
+    for width in ROWS:
+        with room_for(width):
+            programs.add(str(jax.make_jaxpr(lambda *lists: summed(*lists))(*some_lists(0), np.zeros(LISTS, np.int32))))
+    assert len(programs) == len(ROWS)
 
 
 @settings(deadline=None, max_examples=40)

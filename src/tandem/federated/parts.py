@@ -54,7 +54,7 @@ def summed_over_parts(work: Work, model: Model, entries: List, count: Count) -> 
 
     @custom_vmap
     def together(models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
-        return _summed(work, models, lists, counts)
+        return _summed(work, working_bytes(), models, lists, counts)
 
     @together.def_vmap
     def in_one_row(size: int, batched: list[Any], *lists: Any) -> tuple[Sums, Any]:
@@ -70,13 +70,13 @@ def summed_over_parts(work: Work, model: Model, entries: List, count: Count) -> 
     return _at(together(*single), 0)
 
 
-@functools.partial(jax.jit, static_argnums=0)  # traced once for each shape, not each time that vmap comes by
-def _summed(work: Work, models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
+@functools.partial(jax.jit, static_argnums=(0, 1))  # traced once for each shape, not each time that vmap comes by
+def _summed(work: Work, room_bytes: int, models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
     """[lists, ...]: the sum of each."""
     size, slots = len(counts), jax.tree.leaves(lists)[0].shape[1]
     cut = jax.tree.map(lambda leaf: leaf.reshape(size, slots // PART, PART, *leaf.shape[2:]), lists)
     one = (_at(models, 0), _at(cut, (0, 0)), jnp.ones(PART, bool))
-    width = min(size, max(1, working_bytes() * HELD // computed_bytes(work, *one)))
+    width = min(size, max(1, room_bytes * HELD // computed_bytes(work, *one)))
     parts = -(-counts // PART)
     ends = jnp.cumsum(parts)  # of the lists, in the row
 
