@@ -203,6 +203,24 @@ def test_whether_training_pays_reads_as_it_came_out(task: str) -> None:
     assert in_federated("of those that serve, measured", served)
 
 
+def test_how_certain_it_is_that_training_pays_reads_as_it_came_out() -> None:
+    text = " ".join((ROOT / "docs/federated.md").read_text(encoding="utf-8").split())
+    rows = {row["asked"]: row for row in data_of("training-pays-cifar10")["rows"]}
+    for asked, said in ((0.75, "are worth {} of accuracy (95 %)"), (2.0, "two a round cost {},")):
+        found = rows[asked]["measured"]
+        assert said.format(f"{abs(found['above_first']):.3f} ± {found['above_first_half_width_95']:.3f}") in text
+        assert f"{-rows[asked]['estimated']['above_first']:.3f}" in text
+    assert rows[0.75]["measured"]["above_first"] > 0 > rows[2.0]["measured"]["above_first"]
+
+
+def test_what_the_shipped_model_bears_reads_as_it_came_out() -> None:
+    text = (ROOT / "docs/federated.md").read_text(encoding="utf-8")
+    for title, name in (("0.02, shipped", "shipped"), ("0.05", "decay-0.05")):
+        rows = data_of(f"learning-rates-cifar10-{name}")["accuracy"]
+        found = " | ".join(f"{row['all']:.2f}, {row['first']:.2f}" for row in rows)
+        assert f"| weight decay {title} ([data](data/learning-rates-cifar10-{name}.json)) | {found} |" in text
+
+
 def test_the_speed_of_real_models_reads_as_it_came_out() -> None:
     found = [data_of(f"federated-{name}") for name in ("digits", "cifar10", "cifar10-h200")]
     seconds = [("100 rounds, the first time, compilation included", "first_s"), ("again", "again_s")]
