@@ -235,8 +235,8 @@ PAPER = Scale(
             ),
         ),
         "cifar10": TaskScale(
-            rounds=24_000,
-            seeds=5,
+            rounds=72_000,
+            seeds=3,
             marks=3,
             episodes=2,
             worlds=4,
@@ -244,7 +244,7 @@ PAPER = Scale(
             own_options=_with_population(
                 {"preferences": 6, "archive": 12, "episodes": 1},
                 {
-                    "tandem": {"episodes": 8, "divisions": 4},
+                    "tandem": {"episodes": 4, "divisions": 4},
                     "c-moppo": {"extended": 2, "extension_steps": 6},
                     "pg-morl": {"tasks": 6, "generation_steps": 6},
                     "moea-d": {"population": 12, "neighbours": 4},
