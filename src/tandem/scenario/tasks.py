@@ -45,5 +45,5 @@ class Cifar10Task(Task):
 
     kind: Literal["cifar10"] = "cifar10"
     path: Path
-    # A few times more, and the first rounds undo what pre-training did (docs/federated.md).
-    learning_rate: Annotated[Real, Field(gt=0, le=100)] = 0.001
+    # Four times as much, and the first rounds undo what pre-training did (docs/federated.md).
+    learning_rate: Annotated[Real, Field(gt=0, le=100)] = 0.002
