@@ -220,6 +220,9 @@ def test_how_certain_it_is_that_training_pays_reads_as_it_came_out() -> None:
         assert said.format(f"{abs(found['above_first']):.3f} ± {found['above_first_half_width_95']:.3f}") in text
         assert f"{-rows[asked]['estimated']['above_first']:.3f}" in text
     assert rows[0.75]["measured"]["above_first"] > 0 > rows[2.0]["measured"]["above_first"]
+    for asked in (0.05, 0.1, 0.2):  # "up to two trainers in ten rounds accuracy is lower than without any"
+        few = rows[asked]["measured"]
+        assert few["above_first"] + few["above_first_half_width_95"] < 0
 
 
 def test_what_the_shipped_model_bears_reads_as_it_came_out() -> None:
