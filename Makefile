@@ -47,7 +47,7 @@ benchmark-training: extras
 	.venv-extras/bin/python benchmarks/training.py
 
 calibrate: .venv/ready
-	$(BIN)/python scripts/calibrate.py
+	$(BIN)/python studies/preset_search.py
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tandem needs Python 3.11 or newer; set PYTHON=...")'

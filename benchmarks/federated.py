@@ -21,12 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.federated import device as one
-from tandem.federated.averaging import federated_average
+from tandem.federated import client as one
+from tandem.federated.fedavg import federated_average
 from tandem.feel import build_system, reset
 from tandem.feel.env import TRUTH
-from tandem.learn.playing import fleet_bytes, fleets_at_once
 from tandem.policy import RULES
+from tandem.policy.evaluate import fleet_bytes, fleets_at_once
 from tandem.policy.rollout import episodes, mean_outcome
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import load_scenario

@@ -41,7 +41,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tandem.feel import build_system, reset
 from tandem.learn import ALGORITHMS, begin, conclude, train
-from tandem.policy.inputs import network_inputs
+from tandem.policy.features import network_inputs
 from tandem.registration import ENV_ID
 from tandem.scenario import load_scenario
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.experiments.cells import Cell, Result, write_result
+from tandem.experiments.run_trial import QUANTILES
 from tandem.experiments.sweep import Done, Job
-from tandem.experiments.work import QUANTILES
+from tandem.experiments.trial import Cell, Result, write_result
 
 DEADLY_SEED = 2
 Volume = Callable[[Cell], float]

@@ -11,8 +11,8 @@ def register() -> None:
         return
     gymnasium.register(
         id=ENV_ID,
-        entry_point="tandem.feel.gym.single:FeelEnv",
-        vector_entry_point="tandem.feel.gym.vector:FeelVectorEnv",
+        entry_point="tandem.feel.gym.env:FeelEnv",
+        vector_entry_point="tandem.feel.gym.vector_env:FeelVectorEnv",
         # The checker that make() would wrap around knows scalar rewards only; MO-Gymnasium leaves it out as well.
         disable_env_checker=True,
     )

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 from tandem.cli.main import main
-from tandem.runs import progress, training, weights
+from tandem.io import tree_io as weights
+from tandem.runs import progress_csv as progress
+from tandem.runs import trainer as training
 
 moment, left = sys.argv.pop(1), int(sys.argv.pop(1))
 training.CHECKPOINT_EVERY_S = 0.0

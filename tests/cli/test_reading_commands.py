@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import tandem as package
-from tandem.cli.reading import plus_minus, print_table
+from tandem.cli.formatting import plus_minus, print_table
 from tandem.pareto import knee_point
 from tandem.scenario import load_scenario
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cli.train import ALGORITHMS as IN_HELP
-from tandem.cli.train import PRESETS
+from tandem.cli.commands.train import ALGORITHMS as IN_HELP
+from tandem.cli.commands.train import PRESETS
 from tandem.learn import ALGORITHMS
-from tandem.learn.presets import DEFAULT_ALGORITHM, DEFAULT_PRESET
+from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET
 
 TINY = "paper --set fleet.size=3 --set rounds=10 --train-set episodes=2 --train-set epochs=1 --train-set minibatches=1"
 TINY += " --train-set validation_episodes=1"

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from made_up import Pretending
-from tandem.experiments.algorithms import label
-from tandem.experiments.estimates import mean
-from tandem.experiments.reference import reference_front
+from tandem.experiments.plotting import label
+from tandem.experiments.reference_front import reference_front
 from tandem.feel import build_system
 from tandem.learn import ALGORITHMS, Algorithm, begin, train
 from tandem.scenario import load_scenario
-from tandem.scenario.tasks import Cifar10Task, DigitsTask, Task
+from tandem.scenario.plugins import Cifar10Task, DigitsTask, Task
+from tandem.stats import mean
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,7 +50,7 @@ def test_the_shown_code_runs(
     # What takes a minute with the preset shown takes seconds with a hundredth of its rounds.
     short = {"rounds": 2000, "episodes": 2, "epochs": 1, "minibatches": 1, "divisions": 2, "validation_episodes": 1}
     monkeypatch.setitem(ALGORITHMS["tandem"].presets, "quick", short)
-    monkeypatch.setattr("tandem.experiments.reproduction.Here", Pretending)
+    monkeypatch.setattr("tandem.experiments.reproduce.Here", Pretending)
     names: dict[str, object] = {"__name__": "shown"}
     exec(compile(python_blocks(document), document, "exec"), names)
     if "result" in names:
@@ -89,7 +89,7 @@ def test_the_calibration_reads_as_it_came_out() -> None:
 @pytest.mark.parametrize("task", ["digits", "cifar10"])
 def test_the_fits_read_as_they_came_out(task: str) -> None:
     text = (ROOT / "docs/federated.md").read_text(encoding="utf-8")
-    found = ROOT / f"docs/results-{task}/calibration/calibration.json"
+    found = ROOT / f"docs/results/{task}/calibration/calibration.json"
     for fit in json.loads(found.read_text(encoding="utf-8"))["fits"]:
         constants = " | ".join(f"{value:.3g}" for value in (*fit["kappa"], fit["model_decay_per_s"]))
         server, device = fit["server_accuracy"], fit["device_accuracy"]
@@ -125,7 +125,7 @@ def test_every_field_of_the_preset_is_explained() -> None:
     assert set(fields(written, "")) <= {"name", "description"}
 
 
-def rows_of(name: str, folder: str = "results", **chosen: str) -> list[dict[str, str]]:
+def rows_of(name: str, folder: str = "results/paper", **chosen: str) -> list[dict[str, str]]:
     with (ROOT / "docs" / folder / f"{name}.csv").open(encoding="utf-8") as handle:
         return [row for row in csv.DictReader(handle) if all(row[key] == value for key, value in chosen.items())]
 
@@ -145,13 +145,13 @@ def test_the_comparison_in_the_readme_is_that_of_the_results() -> None:
 def test_what_oracles_reach_reads_as_it_came_out() -> None:
     text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
     by_c_moppo = []
-    columns = [(f"results-{task}", algorithm) for task in ("digits", "cifar10") for algorithm in ("c-moppo", "tandem")]
+    columns = [(f"results/{task}", algorithm) for task in ("digits", "cifar10") for algorithm in ("c-moppo", "tandem")]
     for learned_from in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
         row = []
         for folder, algorithm in columns:
             marks = rows_of("accuracy-mapping", folder, algorithm=algorithm, learned_from=learned_from)
             last = {mark["seed"]: float(mark["hypervolume"]) for mark in marks}  # marks are in order
-            assert len(last) == (10 if folder == "results-digits" else 3)
+            assert len(last) == (10 if folder == "results/digits" else 3)
             row.append(str(mean(list(last.values()))))
         assert f"| {learned_from} | " + " | ".join(row) + " |" in text
         by_c_moppo.append((row[0], row[2]))
@@ -165,13 +165,13 @@ def test_what_oracles_reach_reads_as_it_came_out() -> None:
 
 def test_what_fronts_end_with_reads_as_it_came_out() -> None:
     """On CIFAR-10 nobody is more accurate than a fleet that never trains; on digits the oracles are less accurate."""
-    ends = rows_of("accuracy-mapping-ends", "results-cifar10")
+    ends = rows_of("accuracy-mapping-ends", "results/cifar10")
     assert len(ends) == 24
     assert {f"{float(row['best_accuracy']):.3f}" for row in ends} == {"0.615"}
     by: dict[bool, list[str]] = {True: [], False: []}
     for algorithm in ("c-moppo", "tandem"):
         for name in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
-            rows = rows_of("accuracy-mapping-ends", "results-digits", algorithm=algorithm, learned_from=name)
+            rows = rows_of("accuracy-mapping-ends", "results/digits", algorithm=algorithm, learned_from=name)
             by[name == "oracle"].append(f"{sum(float(row['best_accuracy']) for row in rows) / 10:.2f}")
     text = (ROOT / "docs/federated.md").read_text(encoding="utf-8")
     oracles, mappings = by[True], by[False]

@@ -12,17 +12,17 @@ import pytest
 from made_up import Pretending, Silent
 from tandem.errors import InputError
 from tandem.experiments import on_task, plan, reproduce
-from tandem.experiments.accuracy_mapping import _faster, best_in_each, cells, falls, grounds
-from tandem.experiments.algorithms import COMPARED
-from tandem.experiments.calibrated import MAPPINGS
-from tandem.experiments.cells import RUN, Cell, folder_of, read_result
-from tandem.experiments.grounds import Ground
+from tandem.experiments.figures.accuracy_mapping import _faster, best_in_each, cells, falls, grounds
+from tandem.experiments.plotting import COMPARED
 from tandem.experiments.report import Report
-from tandem.experiments.scales import PAPER, SMOKE, Scale
+from tandem.experiments.reward_source import Ground
+from tandem.experiments.scale import PAPER, SMOKE, Scale
+from tandem.experiments.task_calibration import MAPPINGS
+from tandem.experiments.trial import RUN, Cell, folder_of, read_result
 from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import build_system
 from tandem.runs.evaluation import evaluate
-from tandem.runs.measuring import SEEDS
+from tandem.runs.final_evaluation import SEEDS
 from tandem.runs.run import open_run
 
 FITTED = [Ground("digits", kind, (0.04, 100.0, 0.002), 0.005, 0.97, 2) for kind in MAPPINGS]
@@ -171,7 +171,7 @@ def test_a_calibration_is_kept(on_digits: tuple[Scale, Path], monkeypatch: pytes
     written = json.loads((out / "calibration-digits" / "calibration.json").read_text())
     fits = {fit["kind"]: (tuple(fit["kappa"]), fit["model_decay_per_s"]) for fit in written["fits"]}
     assert {one.mapping: (one.kappa, one.decay_per_s) for one in scale.grounds} == fits
-    monkeypatch.setattr("tandem.experiments.calibrated.calibrate", None)
+    monkeypatch.setattr("tandem.experiments.task_calibration.calibrate", None)
     assert on_task(SMALL, "digits", out=out) == scale
     with pytest.raises(InputError, match=r"was calibrated for another fleet than this scale has"):
         on_task(SMOKE, "digits", out=out)

@@ -7,8 +7,8 @@ import pytest
 from moocore import hypervolume as independent_hypervolume
 
 from tandem.experiments import scale_named
-from tandem.experiments.reference import best_known, reference_front, share_of_best
-from tandem.learn.options import Options
+from tandem.experiments.reference_front import best_known, reference_front, share_of_best
+from tandem.learn.config import Options
 from tandem.scenario import load_scenario
 
 POINT = Options().reference

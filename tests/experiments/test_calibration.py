@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tandem.experiments.calibration import DISTINCT, FLEET_SIZES, PAPER_BOX, REQUEST_RATES, Verdict, judge
+from tandem.experiments.preset_criteria import DISTINCT, FLEET_SIZES, PAPER_BOX, REQUEST_RATES, Verdict, judge
 from tandem.scenario import load_scenario
 
 CHOSEN = Path(__file__).resolve().parents[2] / "docs" / "data" / "calibration.json"

@@ -9,16 +9,16 @@ import pytest
 
 from made_up import Pretending, Silent, made_up
 from tandem.errors import InputError
-from tandem.experiments.algorithms import COMPARED, PROPOSED
-from tandem.experiments.cells import Cell
-from tandem.experiments.convergence import rounds_to
-from tandem.experiments.estimates import Estimate, difference, gain, mean, mean_gain
+from tandem.experiments.claims import judged, near
+from tandem.experiments.figures.convergence import rounds_to
+from tandem.experiments.figures.top3 import best_of, repeated
+from tandem.experiments.plotting import COMPARED, PROPOSED
 from tandem.experiments.registry import THE_PAPERS
 from tandem.experiments.report import Report
-from tandem.experiments.reproduction import plan, reproduce
-from tandem.experiments.scales import SMOKE
-from tandem.experiments.section import judged, near
-from tandem.experiments.top3 import best_of, repeated
+from tandem.experiments.reproduce import plan, reproduce
+from tandem.experiments.scale import SMOKE
+from tandem.experiments.trial import Cell
+from tandem.stats import Estimate, difference, gain, mean, mean_gain
 
 PAPERS = {one.name for one in THE_PAPERS}
 ORDER = ("c-moppo", "pg-morl", "moea-d", "s-ppo", "r-ppo")  # as the paper has it

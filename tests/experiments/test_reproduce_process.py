@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tandem.experiments.cells import RESULT
+from tandem.experiments.trial import RESULT
 
 
 def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from made_up import Pretending, Silent, dying, dying_once, made_up
 from tandem.errors import InputError
-from tandem.experiments.cells import RESULT, Cell, Result, by_kind, folder_of, read_result, write_result
-from tandem.experiments.engines import Processes
-from tandem.experiments.grounds import Ground
-from tandem.experiments.scales import CPU, PAPER, SMOKE, scale_named
+from tandem.experiments.executors import Processes
+from tandem.experiments.reward_source import Ground
+from tandem.experiments.scale import CPU, PAPER, SMOKE, scale_named
 from tandem.experiments.sweep import jobs_of, sweep
+from tandem.experiments.trial import RESULT, Cell, Result, by_kind, folder_of, read_result, write_result
 
 CELLS = [SMOKE.cell(algorithm, seed) for algorithm in ("s-ppo", "tandem") for seed in range(3)]
 
@@ -127,8 +127,8 @@ LONGER = [scale.longer for scale in ON_TASKS if scale.longer]
 @pytest.mark.parametrize("scale", [SMOKE, CPU, PAPER, *ON_TASKS, *LONGER])
 def test_every_algorithm_gets_the_same_rounds(scale) -> None:
     """The plan of each, validation included, is within the budget and spends nearly all of it."""
-    from tandem.experiments.algorithms import COMPARED
-    from tandem.learn.presets import choose_options
+    from tandem.experiments.plotting import COMPARED
+    from tandem.learn.registry import choose_options
     from tandem.runs.problem import build_algorithm
 
     for name in COMPARED:
@@ -156,7 +156,7 @@ def test_a_scale_that_is_not_there() -> None:
 )
 def test_a_cluster_that_is_not_there_is_refused_at_once(address: str, why: str, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="install it with pip install 'tandem[ray]'")
-    from tandem.experiments.cluster import Cluster
+    from tandem.experiments.ray_executor import Cluster
 
     with pytest.raises(InputError, match=rf"--address {address}: {why}"):
         sweep(CELLS, tmp_path, Cluster(address), 1, Silent())

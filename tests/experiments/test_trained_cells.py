@@ -11,19 +11,19 @@ import pytest
 
 from made_up import Silent
 from tandem.experiments import plan, reproduce
-from tandem.experiments.best_known import MEASURED_ON
-from tandem.experiments.cells import RUN, Cell, Result, folder_of
-from tandem.experiments.cluster import Cluster
-from tandem.experiments.engines import Here
-from tandem.experiments.scales import SMOKE
+from tandem.experiments.executors import Here
+from tandem.experiments.figures.reference_front import MEASURED_ON
+from tandem.experiments.ray_executor import Cluster
+from tandem.experiments.scale import SMOKE
 from tandem.experiments.sweep import Done, sweep
+from tandem.experiments.trial import RUN, Cell, Result, folder_of
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
-from tandem.learn.training import reference_point
+from tandem.learn.train_loop import reference_point
 from tandem.pareto import front, hypervolume
-from tandem.runs.curve import CURVE, Curve, Mark, read_curve
+from tandem.runs.learning_curve import CURVE, Curve, Mark, read_curve
 from tandem.runs.run import open_run
 from tandem.runs.simulation import simulate
-from tandem.runs.training import resume, train
+from tandem.runs.trainer import resume, train
 
 QUICK = {"rounds": 3000, "epochs": 1, "minibatches": 1}
 CELLS = [
@@ -90,8 +90,8 @@ def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
         def standing(self, algorithm, now, seed, index=None) -> None:
             super().standing(algorithm, now, seed, index)
             if self._passed == 1 and not hasattr(self, "expected"):
-                from tandem.learn import training as engine
-                from tandem.runs.measuring import measure
+                from tandem.learn import train_loop as engine
+                from tandem.runs.final_evaluation import measure
 
                 delivery = engine.conclude(algorithm, now, seed)
                 found = measure(algorithm, *engine.found(algorithm, now.state), delivery).front

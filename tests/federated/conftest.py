@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tandem.federated.stream import LabelledImages, Pool
+from tandem.federated.data import LabelledImages, Pool
 from tandem.feel import System, build_system
 from tandem.scenario import load_scenario
 

@@ -19,14 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.cli.main import main
-from tandem.federated.calibrating import SO_FAR, _title, calibrate
-from tandem.federated.fitting import SHAPES, Goodness, fit_all, fit_decay
-from tandem.federated.measurement import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements, measure, plan_for
-from tandem.federated.notebook import Notebook
-from tandem.federated.truth import FederatedTruth
+from tandem.federated.calibration.cache import Notebook
+from tandem.federated.calibration.driver import SO_FAR, _title, calibrate
+from tandem.federated.calibration.fit import SHAPES, Goodness, fit_all, fit_decay
+from tandem.federated.calibration.grid import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements, measure, plan_for
+from tandem.federated.simulation import FederatedTruth
 from tandem.feel.accuracy import MAPPINGS
 from tandem.feel.system import System, build_system
-from tandem.scenario import kinds, load_scenario
+from tandem.scenario import load_scenario
+from tandem.scenario import plugins as kinds
 
 COMMAND = [sys.executable, "-m", "tandem"]
 CONSTANTS = {

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 from tandem.errors import InputError
-from tandem.federated.cifar10 import find_cifar10
-from tandem.federated.pretraining import accuracy_on, fingerprint, read_pretrained
-from tandem.federated.stream import LabelledImages
-from tandem.federated.tasks import Cifar10
-from tandem.runs.weights import read_arrays
-from tandem.scenario.tasks import Cifar10Task
+from tandem.federated.data import LabelledImages
+from tandem.federated.tasks.base import Cifar10
+from tandem.federated.tasks.cifar10 import find_cifar10
+from tandem.federated.tasks.pretraining import accuracy_on, fingerprint, read_pretrained
+from tandem.io.tree_io import read_arrays
+from tandem.scenario.plugins import Cifar10Task
 
 
 def both(folder: Path) -> tuple[LabelledImages, LabelledImages]:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.federated import device as one
-from tandem.federated.device import DeviceState
+from tandem.federated import client as one
+from tandem.federated.client import DeviceState
+from tandem.federated.data import Pool, requests_at
 from tandem.federated.drift import DriftSettings, device_world
-from tandem.federated.models import Perceptron
-from tandem.federated.stream import Pool, requests_at
-from tandem.scenario.tasks import Drift
+from tandem.federated.tasks.models import Perceptron
+from tandem.scenario.plugins import Drift
 
 NO_DRIFT = DriftSettings.of(Drift(appearance=0, classes=0))
 WORLD = device_world(jax.random.key(5), jnp.asarray(0), 10)

@@ -11,10 +11,10 @@ import scipy.ndimage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.federated.appearance import LOOKS, ROTATION_PER_UNIT, SHIFT_PER_UNIT, another_view, seen
+from tandem.federated.data import Pool, requests_at
 from tandem.federated.drift import DeviceWorld, DriftSettings, conditions, device_world
-from tandem.federated.stream import Pool, requests_at
-from tandem.scenario.tasks import Drift
+from tandem.federated.image_drift import LOOKS, ROTATION_PER_UNIT, SHIFT_PER_UNIT, another_view, seen
+from tandem.scenario.plugins import Drift
 
 SETTINGS = DriftSettings.of(Drift())
 # Compiled once, as they are used.

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tandem.federated.averaging import federated_average
-from tandem.federated.learning import gradient, local_update, right_answers
-from tandem.federated.models import ConvolutionalNetwork, Dense, Perceptron, weight_count
-from tandem.federated.parts import PART, capacity_for
-from tandem.federated.samples import Samples
+from tandem.federated.data import Samples
+from tandem.federated.fedavg import federated_average, gradient, local_update, right_answers
+from tandem.federated.ragged import PART, capacity_for
+from tandem.federated.tasks.models import ConvolutionalNetwork, Dense, Perceptron, weight_count
 
 CAPACITY = 3 * PART
 # Compiled once, as they are used.

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.federated import parts
-from tandem.federated.learning import summed_loss
-from tandem.federated.models import ConvolutionalNetwork
-from tandem.federated.parts import PART, computed_bytes, summed_over_parts
-from tandem.federated.samples import Samples
+from tandem.federated import ragged as parts
+from tandem.federated.data import Samples
+from tandem.federated.fedavg import summed_loss
+from tandem.federated.ragged import PART, computed_bytes, summed_over_parts
+from tandem.federated.tasks.models import ConvolutionalNetwork
 
 SLOTS = 3 * PART
 LISTS = 7

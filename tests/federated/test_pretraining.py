@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tandem.errors import InputError
-from tandem.federated import pretraining
-from tandem.federated.models import weight_count
-from tandem.federated.pretraining import Progressed, augmented, kept_at, pretrain, pretrained
-from tandem.federated.tasks import Cifar10, Digits, Recipe, Task
-from tandem.runs.weights import arrays_of, write_arrays
-from tandem.scenario.tasks import Cifar10Task, DigitsTask
+from tandem.federated.tasks import pretraining
+from tandem.federated.tasks.base import Cifar10, Digits, Recipe, Task
+from tandem.federated.tasks.models import weight_count
+from tandem.federated.tasks.pretraining import Progressed, augmented, kept_at, pretrain, pretrained
+from tandem.io.tree_io import arrays_of, write_arrays
+from tandem.scenario.plugins import Cifar10Task, DigitsTask
 
 DIGITS = Digits(DigitsTask())
 SHORT = dataclasses.replace(Digits.recipe, epochs=4)

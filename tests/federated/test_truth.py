@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tandem.federated import FederatedTruth, Fidelity, device_world
-from tandem.federated import device as one
-from tandem.federated.device import DeviceState
+from tandem.federated import client as one
+from tandem.federated.client import DeviceState
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, step
-from tandem.learn import begin, playing, train
-from tandem.learn.presets import options_from
-from tandem.policy.rules import Threshold
+from tandem.learn import begin, train
+from tandem.learn.registry import options_from
+from tandem.policy import evaluate as playing
+from tandem.policy.heuristics import Threshold
 from tandem.runs.problem import build_algorithm
 from tandem.runs.simulation import histories
 from tandem.scenario import load_scenario

@@ -19,7 +19,8 @@ from mo_gymnasium.wrappers import LinearReward, MOClipReward, MONormalizeReward,
 import tandem.registration
 from tandem.errors import InputError
 from tandem.feel import CONSTRAINTS, Action, finished, may_train, observe, reset, step
-from tandem.feel.gym import FeelEnv, single
+from tandem.feel.gym import FeelEnv
+from tandem.feel.gym import env as single
 from tandem.scenario import load_scenario
 
 ENV_ID = "tandem/Feel-v0"

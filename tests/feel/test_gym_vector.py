@@ -17,7 +17,8 @@ from mo_gymnasium.wrappers.vector import MORecordEpisodeStatistics, MOSyncVector
 
 from tandem.errors import InputError
 from tandem.feel import step
-from tandem.feel.gym import FeelEnv, FeelVectorEnv, single
+from tandem.feel.gym import FeelEnv, FeelVectorEnv
+from tandem.feel.gym import env as single
 
 ENV_ID = "tandem/Feel-v0"
 FLEETS = 3

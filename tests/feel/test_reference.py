@@ -19,7 +19,7 @@ from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, 
 from tandem.feel.accuracy import build_mapping
 from tandem.feel.queues import waiting_time
 from tandem.scenario import Scenario, device_table, load_scenario
-from tandem.scenario.kinds import AccuracyMapping
+from tandem.scenario.plugins import AccuracyMapping
 
 # What shapes the compiled program: size, shield, mapping, arrivals, fading. Everything else is drawn.
 KINDS = [

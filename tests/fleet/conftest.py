@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from small_fleet import FLEET, SEED, SIZE, Carrier
 
-from tandem.federated.fleet.answering import Device
+from tandem.federated.fleet.client_round import Place
+from tandem.federated.fleet.client_store import Device
 from tandem.federated.fleet.hardware import SimulatedHardware
-from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import to_bytes
-from tandem.federated.fleet.problem import Problem, problem_of
+from tandem.federated.fleet.spec import Problem, problem_of
 from tandem.feel import System, build_system
 from tandem.scenario import load_scenario
 

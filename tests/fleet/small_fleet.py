@@ -1,6 +1,6 @@
 """The fleet of these tests."""
 
-from tandem.federated.fleet.playing import Carrier
+from tandem.federated.fleet.runner import Carrier
 
 SIZE, SEED = 4, 3
 FLEET = {"accuracy.task": "digits", "fleet.size": SIZE, "rounds": 12}

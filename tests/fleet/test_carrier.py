@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tandem.federated.fleet.coordinator import opened, plan
-from tandem.federated.fleet.problem import Problem
-from tandem.policy.rules import Threshold
+from tandem.federated.fleet.server_plan import opened, plan
+from tandem.federated.fleet.spec import Problem
+from tandem.policy.heuristics import Threshold
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.fleet
@@ -32,7 +32,7 @@ class Grid:
 
 
 def test_named_nodes_are_not_asked_and_strangers_not_told(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tandem.federated.flower import carrier
+    from tandem.federated.flower import transport as carrier
 
     monkeypatch.setattr(carrier, "_to", lambda node, kind, fields, ttl_s: (node, kind))  # messages need a run
     grid = Grid(11, 22, 99)
@@ -44,7 +44,7 @@ def test_named_nodes_are_not_asked_and_strangers_not_told(problem: Problem, monk
 
 
 def test_other_nodes_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tandem.federated.flower import carrier
+    from tandem.federated.flower import transport as carrier
 
     monkeypatch.setattr(carrier, "_to", lambda node, kind, fields, ttl_s: (node, kind))
     grid = Grid(11, 22)

@@ -16,7 +16,7 @@ Ask = Callable[[str, bytes, float], bytes]
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
-    from tandem.federated.flower.machines import APP
+    from tandem.federated.flower.launcher import APP
 
     monkeypatch.syspath_prepend(str(APP))
     from tandem_fleet.client import _asked

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_fleet import SIZE
 
-from tandem.federated.fleet.closing import close
-from tandem.federated.fleet.coordinator import Server, opened, plan
+from tandem.federated.fleet.client import Station, obey, whole
+from tandem.federated.fleet.client_round import Place
 from tandem.federated.fleet.hardware import SimulatedHardware
-from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import GarbledError, Instruction, Report, from_bytes, to_bytes
-from tandem.federated.fleet.problem import Problem
-from tandem.federated.fleet.station import Station, obey, whole
-from tandem.policy.rules import Threshold
+from tandem.federated.fleet.server import close
+from tandem.federated.fleet.server_plan import Server, opened, plan
+from tandem.federated.fleet.spec import Problem
+from tandem.policy.heuristics import Threshold
 
 HEARD = ("twice", "forgets")
 SPOILED = ("noise", "nan", "reshaped", "other-model", "huge", "boasts", "crowded", "hoards")

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from tandem.errors import InputError
-from tandem.federated.fleet.answering import Device
-from tandem.federated.fleet.coordinator import opened, plan
+from tandem.federated.fleet.client_round import Place
+from tandem.federated.fleet.client_store import Device, path_of, recall
 from tandem.federated.fleet.hardware import Cpufreq, Setting, SimulatedHardware
-from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import GarbledError, to_bytes
-from tandem.federated.fleet.problem import Problem
-from tandem.federated.fleet.store import path_of, recall
-from tandem.policy.rules import Threshold
+from tandem.federated.fleet.server_plan import opened, plan
+from tandem.federated.fleet.spec import Problem
+from tandem.policy.heuristics import Threshold
 
 
 def test_a_restarted_device_goes_on_where_it_was(problem: Problem, places: list[Place], tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ def test_a_run_cannot_name_any_folder(problem: Problem, places: list[Place], tmp
 def test_two_processes_do_not_work_at_once(problem: Problem, places: list[Place], tmp_path: Path) -> None:
     first = to_bytes(plan(problem, Threshold(), opened(problem, "test")).instructions[0])
     holding = (
-        "import sys, time, pathlib\nfrom tandem.federated.fleet.store import alone_with\n"
+        "import sys, time, pathlib\nfrom tandem.federated.fleet.client_store import alone_with\n"
         "with alone_with(pathlib.Path(sys.argv[1]), 1.0):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_fleet import FLEET
 
-from tandem.federated.fleet.problem import fingerprint
+from tandem.federated.fleet.spec import fingerprint
 from tandem.scenario import load_scenario
 
 SCENARIO = load_scenario("paper", FLEET)

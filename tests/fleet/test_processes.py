@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from small_fleet import FLEET, SEED, SIZE
 
-from tandem.federated.fleet.living import Place
-from tandem.federated.fleet.problem import problem_of
-from tandem.federated.fleet.settings import MEMORY, FleetSettings, write_settings
-from tandem.federated.fleet.station import whole
-from tandem.federated.fleet.store import path_of, recall
+from tandem.federated.fleet.client import whole
+from tandem.federated.fleet.client_round import Place
+from tandem.federated.fleet.client_store import path_of, recall
+from tandem.federated.fleet.config import MEMORY, FleetSettings, write_settings
+from tandem.federated.fleet.spec import problem_of
 from tandem.feel import System
 from tandem.policy import RULES
 from tandem.runs.simulation import histories
@@ -186,8 +186,7 @@ def lie(address: Path) -> Callable[[], None]:
 
 def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
     """Device 0 is killed and comes back, 1 hangs and later loses its node, 2 lies for a while, 3 joins late."""
-    from tandem.federated.flower.engine import followed
-    from tandem.federated.flower.machines import Launch, superlink
+    from tandem.federated.flower.launcher import Launch, followed, superlink
 
     scenario = load_scenario("paper", FLEET)
     settings = FleetSettings(run="faults", policy="threshold", seed=SEED, rounds=14, deadline_s=15, patience_s=45)

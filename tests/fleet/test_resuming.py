@@ -12,15 +12,14 @@ from typer.testing import CliRunner
 
 from tandem.cli.main import app
 from tandem.errors import InputError
-from tandem.federated.fleet import ledger
-from tandem.federated.fleet.answering import Device
+from tandem.federated.fleet import server_store as ledger
+from tandem.federated.fleet.client_round import Place
+from tandem.federated.fleet.client_store import Device, write_durably
+from tandem.federated.fleet.config import FleetSettings, write_settings
 from tandem.federated.fleet.hardware import SimulatedHardware
-from tandem.federated.fleet.living import Place
 from tandem.federated.fleet.messages import Instruction, to_bytes
-from tandem.federated.fleet.problem import Problem
-from tandem.federated.fleet.running import play_into
-from tandem.federated.fleet.settings import FleetSettings, write_settings
-from tandem.federated.fleet.store import write_durably
+from tandem.federated.fleet.runner import play_into
+from tandem.federated.fleet.spec import Problem
 from tandem.scenario import load_scenario
 
 ROUNDS = 7

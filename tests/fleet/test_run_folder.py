@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 
 from tandem.cli.main import app
 from tandem.errors import InputError
-from tandem.federated.fleet import listening
-from tandem.federated.fleet.answering import Device
-from tandem.federated.fleet.coordinator import opened, plan
+from tandem.federated.fleet import client_process as listening
+from tandem.federated.fleet.client_store import Device
+from tandem.federated.fleet.config import FleetSettings, policy_named, read_problem, read_settings, write_settings
 from tandem.federated.fleet.messages import Instruction, Report, from_bytes, to_bytes
-from tandem.federated.fleet.problem import Problem
-from tandem.federated.fleet.running import play_into
-from tandem.federated.fleet.settings import FleetSettings, policy_named, read_problem, read_settings, write_settings
+from tandem.federated.fleet.runner import play_into
+from tandem.federated.fleet.server_plan import opened, plan
+from tandem.federated.fleet.spec import Problem
 from tandem.feel import System
-from tandem.policy.rules import Threshold
+from tandem.policy.heuristics import Threshold
 from tandem.scenario import load_scenario
 
 
@@ -120,7 +120,7 @@ def test_the_command_refuses_before_anything_starts(
     options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tandem.federated.flower.engine.check_installed", lambda: None)  # as if Flower were here
+    monkeypatch.setattr("tandem.federated.flower.launcher.check_installed", lambda: None)  # as if Flower were here
     done = CliRunner().invoke(app, ["fleet", "run", "paper", *options])
     assert isinstance(done.exception, InputError)
     assert said in str(done.exception)
@@ -154,7 +154,7 @@ def test_without_flower_the_command_says_what_to_install(monkeypatch: pytest.Mon
 
 
 def test_a_fleet_without_a_task_is_refused() -> None:
-    from tandem.federated.fleet.problem import problem_of
+    from tandem.federated.fleet.spec import problem_of
 
     with pytest.raises(InputError, match="a fleet needs models"):
         problem_of(load_scenario("paper"), 0)

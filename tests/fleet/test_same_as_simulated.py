@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from small_fleet import SEED, Carrier
 
-from tandem.federated.fleet import alone, living
-from tandem.federated.fleet.coordinator import opened
-from tandem.federated.fleet.playing import fleet_table, history, rounds
-from tandem.federated.fleet.problem import Problem
+from tandem.federated.fleet import client_round as living
+from tandem.federated.fleet import single_device as alone
+from tandem.federated.fleet.runner import fleet_table, history, rounds
+from tandem.federated.fleet.server_plan import opened
+from tandem.federated.fleet.spec import Problem
 from tandem.feel import System
 from tandem.policy import RULES
 from tandem.runs.simulation import histories

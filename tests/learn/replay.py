@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tandem.feel import System, reset, step
 from tandem.feel.types import RandomKey
-from tandem.learn.experience import Played
+from tandem.learn.ppo.rollout import Played
 
 
 def replayed(system: System, played: Played, keys: RandomKey) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

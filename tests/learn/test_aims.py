@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from tandem.feel import System, build_system
 from tandem.learn import Constrained, Weighted
-from tandem.learn.aims import NEAR, clipped_objective, log_barrier
 from tandem.learn.cmoppo import CMOPPO, _ranges
-from tandem.learn.options import ExtensionOptions
-from tandem.learn.population import member
-from tandem.learn.scalarised import PopulationState
+from tandem.learn.config import ExtensionOptions
+from tandem.learn.ppo.surrogate import NEAR, clipped_objective, log_barrier
+from tandem.learn.scalarised_ppo import PopulationState
 from tandem.pareto import Archive, empty_archive, insert
 from tandem.policy import NeuralPolicy
 from tandem.policy.rollout import mean_outcome
 from tandem.scenario import load_scenario
+from tandem.tree import member
 
 KEY = jax.random.key(4)
 SAMPLES = 400

@@ -17,16 +17,17 @@ from tandem.errors import InputError
 from tandem.feel import System, build_system, reset
 from tandem.learn import ALGORITHMS, Algorithm, Checkpoint, Delivery, Learner, Settings, begin, conclude, train
 from tandem.learn.algorithm import Stage
-from tandem.learn.experience import play
-from tandem.learn.population import member, stacked, train_population
-from tandem.learn.snapshots import Snapshot, Snapshots
-from tandem.learn.training import VALIDATION, blank, finished, start_key
+from tandem.learn.policy_archive import Snapshot, Snapshots
+from tandem.learn.ppo.population import train_population
+from tandem.learn.ppo.rollout import play
+from tandem.learn.train_loop import VALIDATION, blank, finished, start_key
 from tandem.pareto import dominates
 from tandem.policy import FleetNetwork, NeuralPolicy
-from tandem.policy.moments import Moments
 from tandem.policy.networks import CoinFlip
 from tandem.policy.rollout import mean_outcome
+from tandem.policy.running_stats import Moments
 from tandem.scenario import load_scenario
+from tandem.tree import member, stacked
 
 KEY = jax.random.key(8)
 EPISODE = 10  # rounds

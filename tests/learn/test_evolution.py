@@ -11,13 +11,20 @@ import pytest
 
 from tandem.feel import System, build_system
 from tandem.learn import ALGORITHMS, begin, train
-from tandem.learn.genes import genes_of, scale_of, with_genes
-from tandem.learn.population import stacked
-from tandem.learn.selection import Brood, Decomposition, NonDominatedSorting, Selection, one_generation, shortfall
-from tandem.learn.variation import Differential, SimulatedBinary, Variation
+from tandem.learn.evolution.operators import Differential, SimulatedBinary, Variation
+from tandem.learn.evolution.param_vector import genes_of, scale_of, with_genes
+from tandem.learn.evolution.selection import (
+    Brood,
+    Decomposition,
+    NonDominatedSorting,
+    Selection,
+    one_generation,
+    shortfall,
+)
 from tandem.pareto import hypervolume, simplex_grid
 from tandem.policy.networks import NETWORKS
 from tandem.scenario import load_scenario
+from tandem.tree import stacked
 
 KEY = jax.random.key(3)
 VARIABLES, GENERATIONS = 12, 150

@@ -11,10 +11,10 @@ import pytest
 
 from tandem.feel import build_system
 from tandem.learn import Aim, Constrained, Settings, Weighted
-from tandem.learn.experience import Experience
-from tandem.learn.ppo import Ratio, _loss
+from tandem.learn.ppo.ppo import Ratio, _loss
+from tandem.learn.ppo.rollout import Experience
 from tandem.policy import Draw, FleetNetwork
-from tandem.policy.inputs import CONSTANTS, Inputs
+from tandem.policy.features import CONSTANTS, Inputs
 from tandem.scenario import load_scenario
 
 KEY = jax.random.key(11)

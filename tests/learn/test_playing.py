@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.learn.playing import _parts
+from tandem.policy.evaluate import _parts
 
 
 @given(count=st.integers(1, 300), at_once=st.integers(1, 64), fewest=st.sampled_from([1, 8]))

@@ -9,14 +9,15 @@ from replay import replayed
 
 from tandem.feel import System, build_system
 from tandem.learn import Learner, Settings, Weighted, advantages, start, train_step
-from tandem.learn.aims import clipped_objective
-from tandem.learn.experience import judge, play
-from tandem.learn.population import member, stacked, train_population
-from tandem.learn.ppo import Ratio, _credited, _experience, _loss, _preferences, _with_entropy_left
+from tandem.learn.ppo.population import train_population
+from tandem.learn.ppo.ppo import Ratio, _credited, _experience, _loss, _preferences, _with_entropy_left
+from tandem.learn.ppo.rollout import judge, play
+from tandem.learn.ppo.surrogate import clipped_objective
 from tandem.policy import NETWORKS, FleetNetwork, Moments, PaperNetwork
-from tandem.policy.inputs import Inputs
+from tandem.policy.features import Inputs
 from tandem.runs import simulate
 from tandem.scenario import load_scenario
+from tandem.tree import member, stacked
 
 KEY = jax.random.key(11)
 EQUAL = jnp.full(3, 1 / 3)

@@ -11,15 +11,15 @@ import pytest
 
 from tandem.feel import System, build_system
 from tandem.learn import Learner
-from tandem.learn.buffers import OUTERMOST, Buffers
-from tandem.learn.history import History
-from tandem.learn.options import GuidedOptions
-from tandem.learn.pgmorl import GuidedState, PredictionGuided, choose_tasks
-from tandem.learn.population import member, size
-from tandem.learn.prediction import Curve, fit, neighbourhood, predict
-from tandem.learn.space import Space
+from tandem.learn.config import GuidedOptions
+from tandem.learn.pg_morl.algorithm import GuidedState, PredictionGuided, choose_tasks
+from tandem.learn.pg_morl.history import History
+from tandem.learn.pg_morl.improvement_model import Curve, fit, neighbourhood, predict
+from tandem.learn.pg_morl.performance_buffer import OUTERMOST, Buffers
 from tandem.pareto import front, hypervolume, interior_simplex, sparsity
+from tandem.pareto.scaling import Space
 from tandem.scenario import load_scenario
+from tandem.tree import member, size
 
 GRID = jnp.linspace(0.05, 0.9, 18)  # weights that an objective may have
 # Height, steepness, middle and level of an objective's change.

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import tandem.learn.experience
-import tandem.learn.ppo
+import tandem.learn.ppo.ppo
+import tandem.learn.ppo.rollout
 import tandem.policy.networks
-import tandem.policy.neural
+import tandem.policy.neural_policy
 import tandem.policy.rollout
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.observation import PAPER_FEATURES
@@ -33,9 +33,9 @@ from tandem.learn import (
     train,
     train_step,
 )
-from tandem.learn.experience import expected
+from tandem.learn.ppo.rollout import expected
 from tandem.policy import FleetNetwork
-from tandem.policy.inputs import CONSTANTS, Inputs
+from tandem.policy.features import CONSTANTS, Inputs
 
 KEY = jax.random.key(2)
 EQUAL = (1 / 3, 1 / 3, 1 / 3)

@@ -9,7 +9,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.policy.distribution import PARAMETERS, SCALE_LIMITS, Draw, FleetDistribution, LogitNormal
+from tandem.policy.distributions import PARAMETERS, SCALE_LIMITS, Draw, FleetDistribution, LogitNormal
 
 KEY = jax.random.key(3)
 ALL = jnp.ones(4, bool)

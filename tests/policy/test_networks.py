@@ -8,7 +8,7 @@ import pytest
 
 from tandem.feel import System, build_system, reset
 from tandem.policy import NETWORKS, FleetDistribution, FleetNetwork, Moments, NeuralPolicy
-from tandem.policy.inputs import CONSTANTS, Inputs, network_inputs
+from tandem.policy.features import CONSTANTS, Inputs, network_inputs
 from tandem.policy.networks import CoinFlip, Judgement, PaperNetwork, summable
 from tandem.runs import simulate
 from tandem.scenario import load_scenario

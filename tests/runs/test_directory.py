@@ -11,9 +11,10 @@ from safetensors.numpy import load_file
 
 import tandem
 from tandem.errors import InputError
-from tandem.runs import being_trained, directory, read_record, resume
-from tandem.runs.directory import new_folder, sole_trainer
-from tandem.runs.weights import arrays_of, filled, read_arrays, write_arrays
+from tandem.io.tree_io import arrays_of, filled, read_arrays, write_arrays
+from tandem.runs import being_trained, read_record, resume
+from tandem.runs import run_dir as directory
+from tandem.runs.run_dir import new_folder, sole_trainer
 from tandem.scenario import load_scenario
 
 OPTIONS = {

@@ -13,16 +13,14 @@ import pytest
 import tandem
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.learn import playing as playing_module
+from tandem.policy import evaluate as playing_module
 from tandem.runs import Front, PolicyRecord, Run, simulate
-from tandem.runs.bootstrap import hypervolume_interval, mean_interval
-from tandem.runs.elsewhere import changed
-from tandem.runs.evaluation import FRESH, Evaluation, evaluate
-from tandem.runs.front_figure import write_front_figure
-from tandem.runs.front_table import in_order, write_csv
-from tandem.runs.landmarks import landmarks
-from tandem.runs.measuring import SEEDS
+from tandem.runs.evaluation import FRESH, Evaluation, changed, evaluate
+from tandem.runs.final_evaluation import SEEDS
+from tandem.runs.front import in_order, landmarks, write_csv
+from tandem.runs.plot_front import write_front_figure
 from tandem.scenario import load_scenario
+from tandem.stats import hypervolume_interval, mean_interval
 
 TINY = {"episodes": 2, "validation_episodes": 1, "epochs": 1, "minibatches": 1}
 REFERENCE = (0.0, 5.0, 44.0)

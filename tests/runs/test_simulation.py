@@ -11,7 +11,7 @@ from tandem.errors import InputError
 from tandem.feel import System, build_system
 from tandem.policy import RandomRule, Threshold
 from tandem.runs import simulate
-from tandem.runs.figure import write_figure
+from tandem.runs.plot_simulation import write_figure
 from tandem.runs.simulation import histories, simulation_of
 from tandem.runs.trace import check_format, trace_table, write_trace
 from tandem.scenario import load_scenario

@@ -11,11 +11,12 @@ import pytest
 import tandem
 from tandem.errors import InputError
 from tandem.learn import ALGORITHMS
-from tandem.learn.playing import played
-from tandem.learn.presets import choose_options, options_document, options_from
+from tandem.learn.registry import choose_options, options_document, options_from
 from tandem.pareto import front
-from tandem.runs import Run, resume, simulate, training
-from tandem.runs.measuring import SEEDS
+from tandem.policy.evaluate import played
+from tandem.runs import Run, resume, simulate
+from tandem.runs import trainer as training
+from tandem.runs.final_evaluation import SEEDS
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import Scenario, load_scenario
 
@@ -140,7 +141,7 @@ def test_a_folder_is_chosen_if_none_is_named() -> None:
 
 
 def test_tensorboard_gets_a_point_for_each_chunk(small: Scenario, tmp_path: Path) -> None:
-    from tandem.runs.tensorboard import TensorBoard
+    from tandem.runs.callbacks import TensorBoard
 
     done = tandem.train(small, seed=4, out=tmp_path / "run", options=CONDITIONED, listeners=[TensorBoard()])
     (events,) = (done.folder / "tensorboard").iterdir()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tandem.feel import build_system
 from tandem.scenario import device_profiles, device_table, dump_scenario, load_scenario, preset_names
-from tandem.scenario.quantities import Range
-from tandem.scenario.table import DeviceTable
+from tandem.scenario.device_table import DeviceTable
+from tandem.scenario.units import Range
 
 COLUMNS = [field.name for field in dataclasses.fields(DeviceTable)]
 RANGED = [

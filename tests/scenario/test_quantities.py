@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.scenario import quantities
-from tandem.scenario.quantities import Dimension, Range
+from tandem.scenario import units as quantities
+from tandem.scenario.units import Dimension, Range
 
 DIMENSIONS = sorted(name for name, value in vars(quantities).items() if isinstance(value, Dimension))
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tandem.errors import InputError
 from tandem.scenario import Scenario, dump_scenario, load_scenario, preset_names
-from tandem.scenario.quantities import Range
+from tandem.scenario.units import Range
 
 
 @pytest.fixture

@@ -10,7 +10,19 @@ from pathlib import Path
 import typer
 
 from tandem import __version__
-from tandem.cli import calibrate, evaluate, fleet, front, pick, pretrain, reproduce, runs, scenario, simulate, train
+from tandem.cli.commands import (
+    calibrate,
+    evaluate,
+    fleet,
+    front,
+    pick,
+    pretrain,
+    reproduce,
+    runs,
+    scenario,
+    simulate,
+    train,
+)
 from tandem.errors import InputError
 
 app = typer.Typer(

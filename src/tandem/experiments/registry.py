@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tandem.experiments.accuracy_mapping import ACCURACY_MAPPING
-from tandem.experiments.arrivals import ARRIVALS
-from tandem.experiments.best_known import BEST_KNOWN
-from tandem.experiments.beta import BETA
-from tandem.experiments.convergence import CONVERGENCE
-from tandem.experiments.devices import DEVICES
-from tandem.experiments.latency_cdf import LATENCY_CDF
-from tandem.experiments.pareto_fronts import PARETO_FRONTS
-from tandem.experiments.section import Experiment
-from tandem.experiments.top3 import TOP3
+from tandem.experiments.claims import Experiment
+from tandem.experiments.figures.accuracy_mapping import ACCURACY_MAPPING
+from tandem.experiments.figures.arrivals import ARRIVALS
+from tandem.experiments.figures.beta import BETA
+from tandem.experiments.figures.convergence import CONVERGENCE
+from tandem.experiments.figures.devices import DEVICES
+from tandem.experiments.figures.latency_cdf import LATENCY_CDF
+from tandem.experiments.figures.pareto_fronts import PARETO_FRONTS
+from tandem.experiments.figures.reference_front import BEST_KNOWN
+from tandem.experiments.figures.top3 import TOP3
 
 THE_PAPERS = (PARETO_FRONTS, DEVICES, ARRIVALS, CONVERGENCE, BETA, LATENCY_CDF, TOP3)
 ON_A_TASK = (ACCURACY_MAPPING, TOP3)

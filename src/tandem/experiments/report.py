@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.experiments.section import Section, Statement, Table, write_csv
-from tandem.runs.files import written_whole
+from tandem.experiments.claims import Section, Statement, Table, write_csv
+from tandem.io.atomic import written_whole
 
 MARKDOWN, HTML, STATEMENTS = "report.md", "report.html", "statements.csv"
 READING = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tandem.errors import InputError
-from tandem.experiments.cells import Cell, Result, by_kind, read_result
+from tandem.experiments.trial import Cell, Result, by_kind, read_result
 
 Job = tuple[Cell, ...]  # cells that differ in their seed alone, done in one program
 

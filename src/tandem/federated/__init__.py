@@ -4,15 +4,13 @@ A device process of its own uses ``DeviceState`` with ``receive``, ``serve``, ``
 ``federated_average``. A fleet in one program is ``FederatedTruth``, which a scenario asks for by ``accuracy.task``.
 """
 
-from tandem.federated.averaging import federated_average
-from tandem.federated.device import DeviceState, Tally, receive, serve, train, trained
+from tandem.federated.client import DeviceState, Tally, receive, serve, train, trained
+from tandem.federated.data import LabelledImages, Pool, Samples, requests_at
 from tandem.federated.drift import DeviceWorld, DriftSettings, device_world
+from tandem.federated.fedavg import federated_average, gradient, local_update, right_answers
 from tandem.federated.fidelity import Fidelity
-from tandem.federated.learning import gradient, local_update, right_answers
-from tandem.federated.samples import Samples
-from tandem.federated.stream import LabelledImages, Pool, requests_at
-from tandem.federated.tasks import TASKS, Recipe, Task, TaskData, task_of
-from tandem.federated.truth import FederatedTruth, FleetTruth, build_truth, prepared
+from tandem.federated.simulation import FederatedTruth, FleetTruth, build_truth, prepared
+from tandem.federated.tasks.base import TASKS, Recipe, Task, TaskData, task_of
 
 __all__ = [
     "TASKS",

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from tandem.federated.appearance import LOOKS
+from tandem.federated.image_drift import LOOKS
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.scenario.tasks import Drift
+from tandem.scenario.plugins import Drift
 
 WAVES = 8  # K: enough for a sum to be about normal
 

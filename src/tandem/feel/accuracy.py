@@ -8,9 +8,9 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from tandem.feel.reduce import fleet_sum, rounded
+from tandem.feel.numerics import fleet_sum, rounded
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
-from tandem.scenario import kinds
+from tandem.scenario import plugins as kinds
 
 
 class Mapping(eqx.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tandem.feel.reduce import rounded
+from tandem.feel.numerics import rounded
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 
 FRESH_AGE_S = 1.0  # the age the paper gives a new sample, and an emptied buffer

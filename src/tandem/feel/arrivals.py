@@ -13,11 +13,11 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from tandem.feel.reduce import rounded
+from tandem.feel.numerics import rounded
 from tandem.feel.types import Array, PerDevice, RandomKey, Scalar
-from tandem.scenario.kinds import Arrivals, ConstantArrivals, PoissonArrivals, TraceArrivals
+from tandem.scenario.device_table import Column, DeviceTable
+from tandem.scenario.plugins import Arrivals, ConstantArrivals, PoissonArrivals, TraceArrivals
 from tandem.scenario.schema import Scenario
-from tandem.scenario.table import Column, DeviceTable
 from tandem.scenario.traces import read_trace
 
 

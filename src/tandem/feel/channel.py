@@ -17,12 +17,11 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from tandem.feel.draws import packed_uniforms
-from tandem.feel.reduce import rounded
+from tandem.feel.numerics import packed_uniforms, rounded
 from tandem.feel.types import Array, Count, PerDevice, RandomKey, Scalar
-from tandem.scenario.kinds import Fading, RayleighFading, RicianFading, StaticFading, TraceFading
+from tandem.scenario.device_table import Column, DeviceTable
+from tandem.scenario.plugins import Fading, RayleighFading, RicianFading, StaticFading, TraceFading
 from tandem.scenario.schema import Channel, Scenario
-from tandem.scenario.table import Column, DeviceTable
 from tandem.scenario.traces import read_trace
 
 GAIN_LIMITS = (1e-30, 1e30)  # what single precision can carry, far beyond any radio

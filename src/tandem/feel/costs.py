@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tandem.feel.reduce import fleet_max, rounded
+from tandem.feel.numerics import fleet_max, rounded
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 
 # A device that is not heard never finishes its upload; a finite never keeps every later number finite.

@@ -16,12 +16,12 @@ from tandem.feel.costs import (
     upload_energy,
     upload_latency,
 )
+from tandem.feel.measured_accuracy import RoundFacts
 from tandem.feel.objectives import reward, round_objectives
 from tandem.feel.queues import converted_data, next_data, next_queue, next_waited, waiting_time
 from tandem.feel.shield import project
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
-from tandem.feel.truth import RoundFacts
 from tandem.feel.types import PerDevice, RandomKey
 
 

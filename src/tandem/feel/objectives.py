@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from tandem.feel.reduce import fleet_mean
+from tandem.feel.numerics import fleet_mean
 from tandem.feel.state import RoundOutcome
 from tandem.feel.types import Array, DeviceFlags, Flag, Objectives, PerDevice
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tandem.feel.reduce import rounded
+from tandem.feel.numerics import rounded
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from tandem.feel.channel import uplink_rate
 from tandem.feel.constraints import exceeds
 from tandem.feel.costs import upload_latency
-from tandem.feel.reduce import fleet_max, rounded
+from tandem.feel.numerics import fleet_max, rounded
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Count, DeviceFlags, PerDevice, Scalar

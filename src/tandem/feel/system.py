@@ -12,13 +12,13 @@ import numpy as np
 from tandem.feel.accuracy import Mapping, build_mapping
 from tandem.feel.arrivals import ArrivalProcess, build_arrivals
 from tandem.feel.channel import ChannelModel, build_channel
-from tandem.feel.envelope import Envelope, build_envelope
-from tandem.feel.reduce import rounded
-from tandem.feel.servable import check_servable
-from tandem.feel.truth import GroundTruth, build_truth
+from tandem.feel.feasibility import check_servable
+from tandem.feel.measured_accuracy import GroundTruth, build_truth
+from tandem.feel.numerics import rounded
 from tandem.feel.types import Objectives, PerDevice, Scalar
+from tandem.feel.worst_case import Envelope, build_envelope
+from tandem.scenario.device_table import device_table
 from tandem.scenario.schema import Scenario
-from tandem.scenario.table import device_table
 
 
 class Devices(eqx.Module):

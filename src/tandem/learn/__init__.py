@@ -1,13 +1,13 @@
 """How policies come to be: proximal policy optimisation with a vector critic, and the algorithms built on it."""
 
-from tandem.learn.aims import Aim, Constrained, Weighted
 from tandem.learn.algorithm import Algorithm, Candidates, Seen, Stage
-from tandem.learn.delivery import Delivery, deliver
-from tandem.learn.gae import advantages
-from tandem.learn.options import Options
-from tandem.learn.ppo import Learner, Report, Settings, start, train_step
+from tandem.learn.config import Options
+from tandem.learn.ppo.gae import advantages
+from tandem.learn.ppo.ppo import Learner, Report, Settings, start, train_step
+from tandem.learn.ppo.surrogate import Aim, Constrained, Weighted
 from tandem.learn.registry import ALGORITHMS
-from tandem.learn.training import Checkpoint, Progress, begin, conclude, train
+from tandem.learn.train_loop import Checkpoint, Progress, begin, conclude, train
+from tandem.learn.validation import Delivery, deliver
 
 __all__ = [
     "ALGORITHMS",

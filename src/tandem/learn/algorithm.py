@@ -17,10 +17,10 @@ from jaxtyping import Bool, Float, Int
 from tandem.errors import InputError
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.learn.options import Options
-from tandem.learn.population import member
+from tandem.learn.config import Options
 from tandem.policy.networks import Network
-from tandem.policy.neural import NeuralPolicy, Normaliser, Sampling
+from tandem.policy.neural_policy import NeuralPolicy, Normaliser, Sampling
+from tandem.tree import member
 
 PARTS = 40  # into which a stage is cut, for progress and checkpoints
 

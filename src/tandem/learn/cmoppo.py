@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from tandem.feel.types import Array, Objectives, RandomKey
-from tandem.learn.aims import Constrained
 from tandem.learn.algorithm import Stage
-from tandem.learn.options import ExtensionOptions, Options
-from tandem.learn.population import member
-from tandem.learn.ppo import Learner, Settings, fresh_optimiser
-from tandem.learn.scalarised import LITERAL, PopulationState, ScalarisedPPO
-from tandem.learn.snapshots import Snapshot, Snapshots
-from tandem.learn.space import Space
+from tandem.learn.config import ExtensionOptions, Options
+from tandem.learn.policy_archive import Snapshot, Snapshots
+from tandem.learn.ppo.ppo import Learner, Settings, fresh_optimiser
+from tandem.learn.ppo.surrogate import Constrained
+from tandem.learn.scalarised_ppo import LITERAL, PopulationState, ScalarisedPPO
 from tandem.pareto import Archive, select_for_extension
+from tandem.pareto.scaling import Space
+from tandem.tree import member
 
 GOALS = 3
 # Below the worst policy of the front, as a share of its range, a return counts as 0: so every policy has more than 0.

@@ -4,16 +4,15 @@ Everything is maximised: points are rows of accuracy, -latency (s), -energy (J).
 compiled code; the others run on the host, in NumPy.
 """
 
-from tandem.pareto.additions import hypervolume_gains, sparsity_with_each
 from tandem.pareto.archive import Archive, empty_archive, free_slots, insert, store
-from tandem.pareto.choice import Choice, best_for, knee_point, pick, within_limits
 from tandem.pareto.crowding import crowding_distance, select_for_extension
-from tandem.pareto.dominance import dominates, front, non_dominated
-from tandem.pareto.host import Ranges, normalise, ranges_of
+from tandem.pareto.decision import Choice, best_for, knee_point, pick, within_limits
+from tandem.pareto.dominance import crowding_by_front, dominates, front, front_ranks, non_dominated
 from tandem.pareto.hypervolume import hypervolume, hypervolume_3d, hypervolume_contributions
+from tandem.pareto.improvement import hypervolume_gains, sparsity_with_each
 from tandem.pareto.metrics import cardinality, expected_utility, inverted_generational_distance, sparsity
-from tandem.pareto.sorting import crowding_by_front, front_ranks
-from tandem.pareto.weights import interior_simplex, simplex_grid
+from tandem.pareto.points import Ranges, normalise, ranges_of
+from tandem.pareto.preferences import interior_simplex, simplex_grid
 
 __all__ = [
     "Archive",

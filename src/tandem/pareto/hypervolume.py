@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
 from tandem.pareto.dominance import counted
-from tandem.pareto.host import OBJECTIVES, as_points, finite_rows
+from tandem.pareto.points import OBJECTIVES, as_points, finite_rows
 from tandem.pareto.types import Array, Counts, Mask, PerPoint, Point3, Points3, Scalar
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
 from tandem.pareto.dominance import front
-from tandem.pareto.host import OBJECTIVES, Ranges, as_points, finite_rows, normalise
+from tandem.pareto.points import OBJECTIVES, Ranges, as_points, finite_rows, normalise
 from tandem.pareto.types import HostPoints
 
 

@@ -18,8 +18,8 @@ from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.observation import FLEET_FEATURES, device_features
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
-from tandem.policy.distribution import PARAMETERS, FleetDistribution
-from tandem.policy.inputs import CONSTANTS, Inputs
+from tandem.policy.distributions import PARAMETERS, FleetDistribution
+from tandem.policy.features import CONSTANTS, Inputs
 
 Preference = Float[Array, "3"]
 Codes = Float[Array, "devices width"]

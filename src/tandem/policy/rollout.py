@@ -12,7 +12,7 @@ from tandem.feel.env import reset, step
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
-from tandem.policy.protocol import Policy
+from tandem.policy.base import Policy
 
 
 @eqx.filter_jit

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from tandem.errors import InputError
+from tandem.io.tree_io import arrays_of, filled, read_arrays, write_arrays
 from tandem.learn.algorithm import Algorithm
-from tandem.learn.training import Checkpoint, begin, blank
-from tandem.runs.directory import CHECKPOINT
-from tandem.runs.weights import arrays_of, filled, read_arrays, write_arrays
+from tandem.learn.train_loop import Checkpoint, begin, blank
+from tandem.runs.run_dir import CHECKPOINT
 
 
 @dataclass(frozen=True)

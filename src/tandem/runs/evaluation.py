@@ -7,20 +7,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 
+from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
+from tandem.feel.env import reset
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
-from tandem.feel.system import System
-from tandem.learn.delivery import within_tolerance
-from tandem.learn.playing import each, played
+from tandem.feel.system import System, build_system
+from tandem.learn.validation import within_tolerance
 from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
-from tandem.policy.neural import NeuralPolicy
-from tandem.policy.rules import RULES
-from tandem.runs.bootstrap import hypervolume_interval
-from tandem.runs.front import Front, PolicyRecord, Values, measured
-from tandem.runs.landmarks import landmarks
+from tandem.policy.evaluate import each, played
+from tandem.policy.heuristics import RULES
+from tandem.policy.neural_policy import NeuralPolicy
+from tandem.runs.front import Front, PolicyRecord, Values, landmarks, measured
+from tandem.runs.run import Run
+from tandem.runs.run_dir import SCENARIO
 from tandem.runs.simulation import episode_keys, half_width, simulate
+from tandem.scenario import Scenario, load_scenario
+from tandem.stats import hypervolume_interval
 
 # The first seed where nobody says which. Training and validation fold streams of their own into the run's seed, and its
 # measuring takes seeds from a million on.
@@ -153,3 +159,41 @@ def _judged(name: str, system: System, front: Front, seeds: Sequence[int]) -> Ru
         outside=not bool((front.points >= reward).all(axis=1).any()),
         adds=together - front.hypervolume,
     )
+
+
+def changed(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System]:
+    """The run's scenario with some fields changed, as in ``fleet.size=30``; refused if its policies do not fit it."""
+    if not overrides:
+        return run.scenario, run.system()
+    scenario = load_scenario(run.folder / SCENARIO, overrides)
+    system = build_system(scenario)
+    check_fits(run, system)
+    return scenario, system
+
+
+def check_fits(run: Run, system: System) -> None:
+    """Refuse a fleet that the run's policies cannot decide for."""
+    before = run.system()
+    if not _fits(run.policy(0), system):
+        if system.observation != before.observation:
+            raise InputError(
+                f"{run.folder}: its policies were trained on the {before.observation!r} observation and cannot use the "
+                f"{system.observation!r} one; leave observation as it is."
+            )
+        raise InputError(
+            f"{run.folder}: its policies were trained for {before.size} devices and cannot decide for {system.size}; "
+            f"train for that size, or use the fleet network, which fits any."
+        )
+
+
+def _fits(policy: NeuralPolicy, system: System) -> bool:
+    """Whether the network takes what this fleet has to tell; only shapes are worked out."""
+
+    def decide(key: jax.Array) -> object:
+        return policy(system, reset(system, key), key)
+
+    try:
+        eqx.filter_eval_shape(decide, jax.random.key(0))
+    except (TypeError, ValueError):  # as JAX refuses arrays of other shapes
+        return False
+    return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,9 @@ from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
-from tandem.pareto import hypervolume, sparsity
+from tandem.io.atomic import written_whole
+from tandem.learn.validation import within_tolerance
+from tandem.pareto import best_for, hypervolume, knee_point, sparsity
 from tandem.policy.rollout import EpisodeMeans
 from tandem.runs.simulation import half_width
 
@@ -116,3 +120,50 @@ def measured(means: EpisodeMeans) -> dict[str, Any]:
 def _three(values: Any) -> tuple[float, float, float]:
     first, second, third = (float(value) for value in values)
     return first, second, third
+
+
+EXTREMES = ("highest accuracy", "lowest latency", "lowest energy")
+KNEE = "knee"
+
+
+def landmarks(front: Front, tolerance: float) -> dict[str, int]:
+    """The index of each, by name; one policy may be several. Empty for a front without policies."""
+    if not front.policies:
+        return {}
+    points = choosable(front, tolerance)
+    best = {name: best_for(weights, points) for name, weights in zip(EXTREMES, np.eye(3), strict=True)}
+    return {**best, KNEE: knee_point(points)}
+
+
+def choosable(front: Front, tolerance: float) -> Values:
+    """[policies, 3] measured objectives, maximised; NaN for policies in violation too often, unless all of them are."""
+    safe = within_tolerance(front.violation_rate, tolerance)
+    points = front.objectives * IN_USERS_UNITS
+    return np.where(safe[:, None], points, np.nan) if safe.any() else points
+
+
+def write_csv(path: Path, front: Front) -> None:
+    """Write the front; numbers with every digit they have, so that nothing is lost on the way back."""
+    rows = [_row(policy) for policy in front.policies]
+    with written_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["index"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def in_order(front: Front, by: str) -> list[PolicyRecord]:
+    """The policies, the best in an objective (accuracy, latency or energy) first."""
+    objective = GOALS.index(by)
+    sign = -1 if by == "accuracy" else 1
+    return sorted(front.policies, key=lambda policy: sign * policy.objectives[objective])
+
+
+def _row(policy: PolicyRecord) -> dict[str, Any]:
+    row: dict[str, Any] = {"index": policy.index}
+    for name, mean, width in zip(OBJECTIVES, policy.objectives, policy.half_width, strict=True):
+        row |= {name: mean, f"{name}_half_width_95": width}
+    row |= {f"reward_{name}": value for name, value in zip(GOALS, policy.rewards, strict=True)}
+    row["violation_rate"] = policy.violation_rate
+    row |= {f"violation_rate_{name}": rate for name, rate in zip(CONSTRAINTS, policy.violation_rates, strict=True)}
+    row |= {f"preference_{name}": weight for name, weight in zip(GOALS, policy.preference, strict=True)}
+    return row | {"stage": policy.stage, "improved": policy.improved, "network": policy.network}

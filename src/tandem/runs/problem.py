@@ -5,8 +5,8 @@ from __future__ import annotations
 from tandem.errors import InputError
 from tandem.feel.system import build_system
 from tandem.learn.algorithm import Algorithm
-from tandem.learn.options import Options
-from tandem.learn.presets import algorithm_named
+from tandem.learn.config import Options
+from tandem.learn.registry import algorithm_named
 from tandem.scenario import Scenario
 
 

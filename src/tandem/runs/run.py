@@ -15,26 +15,17 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.env import reset
 from tandem.feel.system import System, build_system
+from tandem.io.tree_io import arrays_of, filled, read_arrays, write_arrays
 from tandem.learn.algorithm import Algorithm
-from tandem.learn.options import Options
-from tandem.learn.population import member
-from tandem.learn.presets import algorithm_named, options_from
+from tandem.learn.config import Options
+from tandem.learn.registry import algorithm_named, options_from
 from tandem.pareto import best_for
 from tandem.policy.networks import Network
-from tandem.policy.neural import NeuralPolicy, Normaliser
-from tandem.runs.directory import (
-    FRONT,
-    POLICIES,
-    RECORD,
-    SCENARIO,
-    RunRecord,
-    read_json,
-    read_record,
-    read_scenario,
-)
+from tandem.policy.neural_policy import NeuralPolicy, Normaliser
 from tandem.runs.front import Front, PolicyRecord
-from tandem.runs.weights import arrays_of, filled, read_arrays, write_arrays
+from tandem.runs.run_dir import FRONT, POLICIES, RECORD, SCENARIO, RunRecord, read_json, read_record, read_scenario
 from tandem.scenario import Scenario
+from tandem.tree import member
 
 
 class Stored(eqx.Module):

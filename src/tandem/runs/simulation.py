@@ -16,7 +16,7 @@ from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
-from tandem.policy.protocol import Policy
+from tandem.policy.base import Policy
 from tandem.policy.rollout import EpisodeMeans, episodes, mean_outcome, means_of
 
 Values = NDArray[np.float64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS, Violations
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.runs.files import written_whole
+from tandem.io.atomic import written_whole
 
 Table = dict[str, NDArray[Any]]
 FORMATS = ("csv", "parquet")

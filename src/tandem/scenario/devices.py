@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from tandem.scenario.parts import Name, Part
-from tandem.scenario.quantities import (
+from tandem.errors import did_you_mean, problem, shown
+from tandem.scenario.base import Name, Part
+from tandem.scenario.units import (
     CapacitanceRange,
     CyclesRange,
     FactorRange,
@@ -22,7 +23,6 @@ from tandem.scenario.quantities import (
     WattsRange,
     Whole,
 )
-from tandem.scenario.wording import did_you_mean, problem, shown
 
 UNNAMED = "device"
 

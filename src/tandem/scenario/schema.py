@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, model_validator
 
+from tandem.errors import problem
+from tandem.scenario.base import Name, Part
 from tandem.scenario.devices import Fleet
-from tandem.scenario.kinds import AccuracyMapping, Arrivals, ConstantArrivals, Fading, StaticFading
-from tandem.scenario.parts import Name, Part
-from tandem.scenario.quantities import (
+from tandem.scenario.plugins import AccuracyMapping, Arrivals, ConstantArrivals, Fading, StaticFading, Task
+from tandem.scenario.units import (
     Bits,
     Count,
     Decay,
@@ -27,8 +28,6 @@ from tandem.scenario.quantities import (
     Spread,
     Whole,
 )
-from tandem.scenario.tasks import Task
-from tandem.scenario.wording import problem
 
 
 class Workload(Part):

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.errors import InputError
-from tandem.scenario.wording import one_line, shown
+from tandem.errors import InputError, one_line, shown
 
 _BEYOND = 1e12  # no time, rate or gain is that large
 

@@ -6,6 +6,7 @@ else. No pickle is involved; arrays travel as safetensors.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
+
+from tandem.federated.fedavg import Model
+from tandem.io.tree_io import arrays_of, filled
 
 Weights = dict[str, NDArray[Any]]  # a model, each array by its place in it
 Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
@@ -111,3 +115,27 @@ def from_bytes(kind: type[Kind], data: bytes) -> Kind:
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise GarbledError(f"it is no {kind.__name__.lower()} of a fleet.") from None
     return message.model_copy(update={"weights": weights or None})
+
+
+LARGEST = 1e6  # of a weight: beyond it a model has diverged, and its average with others would be no model either
+
+
+def model_of(weights: Weights, like: Model) -> Model:
+    """The model of these weights, if they are finite and have the places, shapes and types of ``like``."""
+    needed = arrays_of(like)
+    if weights.keys() != needed.keys():
+        raise GarbledError(f"weights: they are of another model, with {_differing(weights, needed)}.")
+    for name, array in weights.items():
+        wanted = needed[name]
+        if array.shape != wanted.shape or array.dtype != wanted.dtype:
+            found = f"{array.dtype}{list(array.shape)}"
+            raise GarbledError(f"weights: {name} is {found} and not {wanted.dtype}{list(wanted.shape)}.")
+        if not np.isfinite(array).all() or np.abs(array).max(initial=0) > LARGEST:
+            raise GarbledError(f"weights: {name} holds numbers that are not finite, or beyond {LARGEST:g}.")
+    checked: Model = filled(like, weights, Path("message"))
+    return checked
+
+
+def _differing(weights: Weights, needed: Weights) -> str:
+    name = sorted(weights.keys() ^ needed.keys())[0]
+    return f"{name} {'that ours lacks' if name in weights else 'missing'}"

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tandem.errors import InputError
-from tandem.federated.flower import watchman as watching
-from tandem.federated.flower.watchman import GRACE_S, POLL_S
+from tandem.federated.flower import reaper as watching
+from tandem.federated.flower.reaper import GRACE_S, POLL_S
 
 
 @contextmanager

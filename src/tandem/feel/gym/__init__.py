@@ -6,8 +6,8 @@
 >>> fleets = gymnasium.make_vec("tandem/Feel-v0", num_envs=64, scenario="paper")
 """
 
-from tandem.feel.gym.single import FeelEnv
-from tandem.feel.gym.vector import FeelVectorEnv
+from tandem.feel.gym.env import FeelEnv
+from tandem.feel.gym.vector_env import FeelVectorEnv
 from tandem.registration import ENV_ID
 
 __all__ = ["ENV_ID", "FeelEnv", "FeelVectorEnv"]

@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 def main(grid: Grid, context: Context) -> None:
     """Play the run that the folder describes."""
-    from tandem.federated.flower.serving import run_fleet
+    from tandem.federated.flower.server_app import run_fleet
 
     run_fleet(grid, str(context.run_config["folder"]))
 

@@ -1,0 +1,108 @@
+"""``tandem calibrate``: fit the accuracy mapping of a scenario to what is measured on a task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.cli.formatting import console, print_table
+from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, working
+from tandem.cli.task_options import DataOption, counting, preparing, task_overrides
+from tandem.errors import InputError
+from tandem.scenario import load_scenario
+
+if TYPE_CHECKING:
+    from tandem.federated.calibration.driver import Calibration
+
+NUMBERS = ("κ1", "κ2", "κ3", "ρ (/s)", "R² (age 0)", "RMSE (age 0)", "R²", "RMSE")
+
+
+def calibrate(
+    scenario: ScenarioArgument = "paper",
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="digits or cifar10; default: the scenario's, or digits.", show_default=False),
+    ] = None,
+    data: DataOption = None,
+    mapping: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="The mapping that scenario.yaml gets: log-exponential, power-law-exponential, log-rational or best.",
+        ),
+    ] = "best",
+    worlds: Annotated[int, typer.Option(min=1, max=1000, help="Independent courses of drift to average over.")] = 8,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=9, max=10_000, help="Rounds in each of them; default: the scenario's.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Of all randomness.")] = 0,
+    overrides: SetOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; default: calibrations/SCENARIO-TASK.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit the accuracy mapping to a task: measure real accuracy over data volume, age of data and age of model.
+
+    Writes scenario.yaml, the scenario with the fitted constants, and one for each of the three mappings;
+    calibration.json with the goodness of each fit; measurements.csv; and a figure. (How the constants of the paper
+    preset were chosen is something else, see docs/system-model.md.) Interrupted or killed, the same command goes on
+    where it stopped.
+    """
+    changes = list(overrides or [])
+    if task is not None or load_scenario(scenario).accuracy.task is None:
+        changes = task_overrides(task or "digits", data) + changes
+    elif data is not None:
+        raise InputError(f"--data {data}: belongs to a --task; name it, or set accuracy.task.path.")
+    loaded = load_scenario(scenario, changes)
+    assert loaded.accuracy.task is not None
+
+    # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
+    from tandem.federated.calibration.driver import RESULT, SO_FAR, check_kind, write_calibration
+    from tandem.federated.calibration.driver import calibrate as fit_to_task
+    from tandem.feel.system import build_system
+    from tandem.io.atomic import results_folder
+
+    check_kind(mapping)
+    kind = loaded.accuracy.task.kind
+    folder = results_folder(out or Path("calibrations") / f"{loaded.name}-{kind}", RESULT, SO_FAR)
+    with preparing(loaded):
+        system = build_system(loaded)
+    with counting(f"Measuring accuracy on {kind}, {worlds} worlds a cell") as progress:
+        how = (worlds, rounds, seed, mapping)
+        found = fit_to_task(loaded, system, *how, lambda done, of: progress(done, of, "cells"), folder)
+    with working("Writing the scenario and the figure"):
+        write_calibration(folder, found)
+    if as_json:
+        print_json({**found.document(), "folder": str(folder)})
+        return
+    _print(found, folder)
+
+
+def _print(found: Calibration, folder: Path) -> None:
+    out = console()
+    low, high = found.measured.accuracy.min(), found.measured.accuracy.max()
+    out.print(
+        f"Measured {found.measured.accuracy.size} accuracies from {low:.3f} to {high:.3f}; "
+        f"pre-trained, before drift: {found.measured.pretrained:.3f}",
+        highlight=False,
+    )
+    rows = [
+        {
+            "mapping": fit.kind,
+            **{f"κ{k + 1}": f"{constant:.4g}" for k, constant in enumerate(fit.kappa)},
+            "ρ (/s)": f"{fit.decay_per_s:.4g}",
+            "R² (age 0)": f"{fit.server.r2:.3f}",
+            "RMSE (age 0)": f"{fit.server.rmse:.4f}",
+            "R²": f"{fit.device.r2:.3f}",
+            "RMSE": f"{fit.device.rmse:.4f}",
+        }
+        for fit in found.fits
+    ]
+    print_table(out, rows, NUMBERS, spare=("RMSE (age 0)", "R² (age 0)"))
+    out.print(
+        f"Written to {folder}/; {folder / 'scenario.yaml'} has {found.chosen.kind}", highlight=False, soft_wrap=True
+    )

@@ -1,0 +1,179 @@
+"""Is a scenario a fair testing ground? Four criteria, measured with hand-written policies only.
+
+The paper leaves open most of the constants of its system. Those of the ``paper`` preset were searched for once, by
+studies/preset_search.py, before any learning algorithm was compared, so that
+
+1. a hand-written rule runs whole episodes without a violation at every fleet size and arrival rate of the paper,
+2. the policies best in accuracy, latency and energy are three different ones,
+3. what feasible policies achieve lies in the paper's box, of the order of its Table III, and the accuracy mapping is
+   bounded by its constants, not by being cut at 1,
+4. and nothing was tuned to an algorithm: no learner appears in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.feel.ages import FRESH_AGE_S
+from tandem.feel.objectives import IN_USERS_UNITS
+from tandem.feel.system import System, build_system
+from tandem.policy.heuristics import DriftPlusPenalty, RandomRule, RoundRobin, Rule, ServeUntilFull, Threshold
+from tandem.policy.rollout import EpisodeMeans, mean_outcome
+from tandem.scenario import load_scenario
+
+FLEET_SIZES = (5, 10, 15, 20, 25, 30)  # the paper's sweep over devices
+REQUEST_RATES = (2.0, 4.0, 6.0, 8.0, 10.0)  # and over the mean arrival rate
+PAPER_BOX = ((0.0, 1.0), (0.0, 5.0), (0.0, 44.0))  # accuracy, latency (s), energy (J): its reference point
+TABLE_3_MEDIANS = (0.772, 3.47, 16.4)  # over C-MOPPO's nine policies there
+DISTINCT = 1.2  # how far apart two corners must be
+SAME_ORDER = 3.0  # "of the same order": within this factor
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What a family of rules achieves on a scenario: a row a rule, in the user's units (accuracy, s, J)."""
+
+    rules: list[Rule]
+    objectives: Values
+    violation_rate: Values
+
+    def feasible(self) -> Values:
+        """The objectives of rules that broke nothing."""
+        return np.asarray(self.objectives[self.violation_rate == 0])
+
+    def corner(self, objective: int) -> Values:
+        """The feasible point best in one objective."""
+        points = self.feasible()
+        best = np.argmax(points[:, 0]) if objective == 0 else np.argmin(points[:, objective])
+        return np.asarray(points[best])
+
+
+def rule_family() -> Iterator[list[Rule]]:
+    """Hand-written rules over a grid of their settings, a list a type, so that each type is one program."""
+    levels = (0.0, 0.25, 0.5, 1.0)
+    shares = (0.02, 0.1, 0.2, 0.4, 0.7, 2.0)  # 2 is never
+    yield [Threshold(s, p, f) for s in shares for p in (0.0, 0.5, 1.0) for f in levels]
+    yield [RoundRobin(m, p, f) for m in (0.5, 1.0, 2.0, 3.0) for p in (0.0, 1.0) for f in levels]
+    yield [RandomRule(chance) for chance in (0.05, 0.2, 0.5)]
+    yield [ServeUntilFull(p, f) for p in (0.0, 1.0) for f in levels]
+    weights = (0.05, 0.3, 1.0, 3.0)
+    yield [DriftPlusPenalty(a, s, e) for a in weights for s in weights for e in weights]
+
+
+def spread(system: System, episodes: int = 8, seed: int = 0) -> Spread:
+    """Play every rule of the family for some episodes."""
+    keys = jax.random.split(jax.random.key(seed), episodes)
+    rules: list[Rule] = []
+    outcomes: list[EpisodeMeans] = []
+    for members in rule_family():
+        stacked = jax.tree.map(lambda *settings: jnp.asarray(settings, float), *members)
+        outcomes.append(_play_family(system, stacked, keys))
+        rules += members
+    objectives = np.concatenate([np.asarray(o.objectives, np.float64).mean(axis=1) for o in outcomes])
+    violations = np.concatenate([np.asarray(o.violated_any, np.float64).mean(axis=1) for o in outcomes])
+    return Spread(rules, objectives * IN_USERS_UNITS, violations)
+
+
+@jax.jit
+def _play_family(system: Any, stacked: Any, keys: Any) -> Any:
+    return jax.vmap(lambda rule: mean_outcome(system, rule, keys))(stacked)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The criteria, and the numbers they were judged by."""
+
+    violations: dict[tuple[int, float], float]  # worst violation rate of the rule, by (N, mean lambda)
+    corners: Values  # rows: best in accuracy, latency, energy
+    medians: Values
+    lowest: Values
+    highest: Values
+    best_server_accuracy: float  # G of the most data a round can train on, fresh, before it is cut at 1
+
+    @property
+    def runs_clean(self) -> bool:
+        """Criterion 1."""
+        return all(rate == 0 for rate in self.violations.values())
+
+    @property
+    def corner_ratios(self) -> tuple[float, float, float]:
+        """Accuracy corner to the worse other; energy corner to latency corner in latency; the reverse in energy."""
+        accuracy, latency, energy = self.corners
+        return (
+            float(accuracy[0] / min(latency[0], energy[0])),
+            float(energy[1] / latency[1]),
+            float(latency[2] / energy[2]),
+        )
+
+    @property
+    def corners_distinct(self) -> bool:
+        """Criterion 2."""
+        return min(self.corner_ratios) >= DISTINCT
+
+    @property
+    def inside_box(self) -> bool:
+        """Criterion 3."""
+        low, high = np.array(PAPER_BOX).T
+        order = self.medians / np.array(TABLE_3_MEDIANS)
+        in_box = np.all(self.lowest > low) and np.all(self.highest < high)
+        same_order = np.all(order < SAME_ORDER) and np.all(order > 1 / SAME_ORDER)
+        return bool(in_box and same_order and self.best_server_accuracy <= 1)
+
+
+def judge(scenario: str, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0) -> Verdict:
+    """Measure a scenario, at every fleet size and arrival rate of the paper for criterion 1."""
+    changes = dict(overrides or {})
+    grid = violation_grid(scenario, Threshold(), changes, episodes, seed)
+    return judge_default(scenario, changes, episodes, seed, grid)
+
+
+def judge_default(
+    scenario: str,
+    overrides: Mapping[str, Any],
+    episodes: int = 8,
+    seed: int = 0,
+    violations: dict[tuple[int, float], float] | None = None,
+) -> Verdict:
+    """Measure a scenario at its own fleet size and arrival rate only: criteria 2 and 3, a tenth of the work."""
+    system = build_system(load_scenario(scenario, overrides))
+    measured = spread(system, episodes, seed)
+    points = measured.feasible()
+    largest = build_system(load_scenario(scenario, {**overrides, "fleet.size": max(FLEET_SIZES)}))
+    return Verdict(
+        violations=violations or {},
+        corners=np.stack([measured.corner(objective) for objective in range(3)]),
+        medians=np.median(points, axis=0),
+        lowest=points.min(axis=0),
+        highest=points.max(axis=0),
+        best_server_accuracy=best_server_accuracy(largest),
+    )
+
+
+def best_server_accuracy(system: System) -> float:
+    """G of the most data one round can train on, all of it fresh."""
+    trainers = int(np.max(np.asarray(system.envelope.most_trainers)))
+    most_data = np.sort(np.asarray(system.data_limit, np.float64))[-trainers:].sum()
+    return float(system.mapping(jnp.asarray(most_data, float), jnp.asarray(FRESH_AGE_S, float)))
+
+
+def violation_grid(
+    scenario: str, rule: Rule, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0
+) -> dict[tuple[int, float], float]:
+    """The share of rounds in which a rule broke a constraint, by fleet size and mean arrival rate."""
+    keys = jax.random.split(jax.random.key(seed), episodes)
+    rates = {}
+    for size in FLEET_SIZES:
+        for rate in REQUEST_RATES:
+            changes = {**(overrides or {}), "fleet.size": size, "workload.request_rate_per_s": rate}
+            outcome = mean_outcome(build_system(load_scenario(scenario, changes)), rule, keys)
+            rates[size, rate] = float(np.mean(np.asarray(outcome.violated_any)))
+    return rates

@@ -1,0 +1,1 @@
+"""Calibration of accuracy mappings against measured accuracy."""

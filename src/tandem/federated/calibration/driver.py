@@ -1,0 +1,148 @@
+"""From a task to the constants of the accuracy mapping, as a scenario that anybody can use.
+
+Not to be confused with the calibration of the ``paper`` preset (docs/system-model.md), which chose values for what the
+paper leaves open, with no data at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tandem import __version__
+from tandem.errors import InputError, did_you_mean
+from tandem.federated.calibration.cache import Notebook
+from tandem.federated.calibration.fit import Fit, fit_all
+from tandem.federated.calibration.grid import VOLUMES, Measurements, measure, plan_for
+from tandem.federated.plots import write_calibration_figure
+from tandem.federated.simulation import FederatedTruth
+from tandem.feel.system import System
+from tandem.io.atomic import written_whole
+from tandem.scenario import Scenario, dump_scenario
+from tandem.scenario.plugins import AccuracyMapping
+
+RESULT, SCENARIO, TABLE, FIGURE = "calibration.json", "scenario.yaml", "measurements.csv", "calibration.png"
+SO_FAR = "measured-so-far.json"
+COLUMNS = ("samples", "data_age_s", "model_age_s", "accuracy", "standard_error")
+FEWEST_ROUNDS = 9  # of a measurement
+MAPPINGS = ("log-exponential", "log-rational", "power-law-exponential")  # the paper's default, then its variants
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured, and what came of it."""
+
+    scenario: Scenario  # as given
+    measured: Measurements
+    fits: list[Fit]  # the best first
+    chosen: Fit
+    how: dict[str, Any]  # seed, worlds, rounds: what it takes to do it again
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        assert self.scenario.accuracy.task is not None
+        return {
+            "scenario": self.scenario.name,
+            "task": self.scenario.accuracy.task.model_dump(mode="json", exclude={"path"}),  # which is of one machine
+            **self.how,
+            "pretrained": self.measured.pretrained,
+            "accuracy_range": [float(self.measured.accuracy.min()), float(self.measured.accuracy.max())],
+            "chosen": self.chosen.kind,
+            "fits": [fit.document() for fit in self.fits],
+        }
+
+    def calibrated(self, fit: Fit) -> Scenario:
+        """The scenario with a fit's constants, and without the task: estimated accuracy costs nothing."""
+        accuracy = self.scenario.accuracy
+        changes = {
+            "mapping": AccuracyMapping.choose({"kind": fit.kind, "kappa": fit.kappa}),
+            "model_decay_per_s": fit.decay_per_s,
+            "pretrained": self.measured.pretrained,
+            "task": None,
+        }
+        return self.scenario.model_copy(update={"accuracy": accuracy.model_copy(update=changes)})
+
+
+def calibrate(
+    scenario: Scenario,
+    system: System,
+    worlds: int,
+    rounds: int | None = None,
+    seed: int = 0,
+    mapping: str = "best",
+    told: Callable[[int, int], None] = lambda done, of: None,
+    folder: Path | None = None,
+) -> Calibration:
+    """Measure on the scenario's task, whose system this is, and fit all mappings; ``told`` hears how far it is.
+
+    Averages over so many worlds (courses of drift), each of so many rounds, or as many as the scenario has. What is
+    measured is kept in the folder, if there is one, until ``write_calibration`` has put the whole there: whoever is
+    interrupted goes on from there.
+    """
+    truth = system.truth
+    assert isinstance(truth, FederatedTruth)
+    round_s = max(scenario.limits.round_floor_s, scenario.limits.idle_round_s)
+    length = max(FEWEST_ROUNDS, scenario.rounds) if rounds is None else rounds
+    plan = plan_for(truth, system.size, round_s, max(VOLUMES), length)
+    how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
+    notebook = None if folder is None else Notebook(folder / SO_FAR, _title(scenario, truth, how))
+    measured = measure(truth, plan, worlds, seed, told=told, notebook=notebook)
+    fits = fit_all(measured)
+    return Calibration(scenario, measured, fits, chosen_fit(fits, mapping), how)
+
+
+def _title(scenario: Scenario, truth: FederatedTruth, how: dict[str, Any]) -> str:
+    """All that a measurement depends on: cells of another one are none of this."""
+    said = [__version__, scenario.model_dump_json(), json.dumps(how), str(jax.default_backend())]
+    arrays = jax.tree.leaves((truth.model, truth.pool))
+    return hashlib.sha256("\n".join(said).encode() + b"".join(np.asarray(a).tobytes() for a in arrays)).hexdigest()
+
+
+def chosen_fit(fits: list[Fit], kind: str) -> Fit:
+    """The fit of a kind, or the best."""
+    check_kind(kind)
+    return fits[0] if kind == "best" else next(fit for fit in fits if fit.kind == kind)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse what is no mapping, before anything is measured for it."""
+    known = ["best", *MAPPINGS]
+    if kind not in known:
+        raise InputError(f"--mapping {kind}: is not a mapping that can be fitted; {did_you_mean(kind, known)}.")
+
+
+def write_calibration(folder: Path, found: Calibration) -> None:
+    """Write the scenario (and one for each mapping), the measurements, the figure, and last the result."""
+    assert found.scenario.accuracy.task is not None
+    task = found.scenario.accuracy.task.kind
+    for fit in found.fits:
+        _write(folder / f"{fit.kind}.yaml", _as_yaml(found, fit, task))
+    _write(folder / SCENARIO, _as_yaml(found, found.chosen, task))
+    with written_whole(folder / TABLE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(found.measured.rows())
+    write_calibration_figure(folder / FIGURE, f"Accuracy measured on {task}", found.measured, found.fits)
+    _write(folder / RESULT, json.dumps(found.document(), indent=2, allow_nan=False) + "\n")
+    (folder / SO_FAR).unlink(missing_ok=True)
+
+
+def _as_yaml(found: Calibration, fit: Fit, task: str) -> str:
+    note = (
+        f"# The accuracy part was fitted to measurements on the task {task} by 'tandem calibrate':\n"
+        f"# {fit.kind}, R2 {fit.device.r2:.3f}, RMSE {fit.device.rmse:.4f} over volumes and ages.\n"
+    )
+    return note + dump_scenario(found.calibrated(fit))
+
+
+def _write(path: Path, text: str) -> None:
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

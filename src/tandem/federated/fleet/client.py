@@ -1,0 +1,104 @@
+"""One device of a fleet, as a state machine: an instruction in, the next state and a report out.
+
+Samples that were trained on stay until a later instruction acknowledges the update; if none does, the server never used
+it, and they are trained on again. So a message that is lost, late or repeated neither loses a sample nor lets one be
+trained on twice. What the device does between instruction and report is in ``living``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import equinox as eqx
+
+from tandem.federated.fedavg import Model
+from tandem.federated.fleet.client_round import Counts, Place, beginning, caught_up, released, worked
+from tandem.federated.fleet.hardware import Hardware
+from tandem.federated.fleet.messages import GarbledError, Instruction, Report, model_of
+
+NONE = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Station:
+    """A device, durable: all of this is on disk before a report is sent."""
+
+    run: str
+    number: int
+    round: int  # the last one it took part in; -1 is none
+    settled: int  # the last acknowledged round it has acted on
+    unsettled: bool  # its last report carried an update that it has not heard of since
+    counts: Counts
+    report: Report | None  # the last one, in case the instruction comes again
+
+
+def newcomer(place: Place, run: str, clock_s: float) -> Station:
+    """A device that joins the run now."""
+    return Station(run, place.number, NONE, NONE, False, beginning(place, clock_s), None)
+
+
+def obey(
+    place: Place,
+    station: Station | None,
+    order: Instruction,
+    hardware: Hardware,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Station, Report]:
+    """Do as told: the next state, to be kept before the report is sent.
+
+    An instruction that was obeyed already is answered as before; one of an earlier round is refused.
+    """
+    if order.device != place.number:
+        raise GarbledError(f"device: the instruction is for device {order.device}, and this is {place.number}.")
+    if order.world != place.problem.fingerprint:
+        raise GarbledError(
+            "world: the run is of another scenario or seed than this device; start it with the run's scenario.yaml and "
+            "--seed."
+        )
+    if station is None or station.run != order.run:
+        station = newcomer(place, order.run, order.clock_s)
+    if order.round == station.round and station.report is not None:
+        return station, station.report
+    if order.round <= station.round:
+        raise GarbledError(f"round: the instruction is of round {order.round}, and round {station.round} is done.")
+    current = station.counts.device.model
+    model = current if order.weights is None else model_of(order.weights, current)
+    station = _settled(station, order, model)
+    counts = caught_up(place, station.counts, order.clock_s)
+    counts, work = worked(place, counts, order, model, hardware, clock)
+    report = Report(
+        run=order.run,
+        device=order.device,
+        round=order.round,
+        weights=work.weights,
+        trained=work.trained,
+        settled=station.settled,
+        samples=work.samples,
+        accuracy=work.accuracy,
+        work_s=work.work_s,
+        **work.values,
+    )
+    return dataclasses.replace(station, round=order.round, unsettled=work.trained, counts=counts, report=report), report
+
+
+def _settled(station: Station, order: Instruction, model: Model) -> Station:
+    """The last update is in the server's model, and its samples go; or it never will be, and they stay."""
+    if order.acknowledged <= station.settled:
+        return dataclasses.replace(station, unsettled=False)
+    counts = station.counts
+    if station.unsettled and order.acknowledged == station.round:
+        counts = released(counts, model)
+    else:  # it has forgotten what it sent, with its disk: a model is news all the same
+        counts = eqx.tree_at(lambda c: c.device.model, counts, model)
+    # The server leaves out a model that this device once had; it sends it if the report says that it is not settled.
+    settled = station.settled if order.weights is None else order.acknowledged
+    return dataclasses.replace(station, settled=settled, unsettled=False, counts=counts)
+
+
+def whole(station: Station) -> dict[str, int]:
+    """What it holds and what has become of the rest, in whole requests and samples."""
+    device = station.counts.device
+    tally = {name: int(count) for name, count in vars(device.tally).items()}
+    return {"waiting": int(device.waiting_count), "buffered": int(device.buffer_count), **tally}

@@ -1,0 +1,116 @@
+"""A device's memory: one file for each run, whole or as it was before, and one process at a time.
+
+Runs do not share a file: a message that strays in from another run cannot make the device forget this one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import InputError
+from tandem.federated.fleet.client import Station, newcomer, obey
+from tandem.federated.fleet.client_round import Counts, Place
+from tandem.federated.fleet.hardware import Hardware
+from tandem.federated.fleet.messages import GarbledError, Instruction, Report, from_bytes, to_bytes
+from tandem.io.atomic import written_whole
+from tandem.io.tree_io import Arrays, arrays_of, filled, read_arrays, write_arrays
+
+REPORT = "report"
+COUNTS = "counts."
+POLL_S = 0.05
+
+
+def path_of(folder: Path, run: str, number: int) -> Path:
+    """Where a device's state in this run is."""
+    return folder / run / f"device-{number}.safetensors"
+
+
+def keep(path: Path, station: Station) -> None:
+    """Write the state; it survives the process, and the machine's power."""
+    report = b"" if station.report is None else to_bytes(station.report)
+    arrays = {COUNTS + name: array for name, array in arrays_of(station.counts).items()}
+    arrays[REPORT] = np.frombuffer(report, np.uint8)
+    note = {name: getattr(station, name) for name in ("run", "number", "round", "settled", "unsettled")}
+    write_durably(path, arrays, note)
+
+
+def write_durably(path: Path, arrays: Arrays, note: Mapping[str, Any]) -> None:
+    """Write arrays and a note, all or nothing, onto the disk itself."""
+    with written_whole(path) as temporary:
+        write_arrays(temporary, arrays, note)
+        _sync(temporary)  # before it takes its place, or a power cut could leave an empty file there
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def recall(path: Path, place: Place) -> Station | None:
+    """The state as it was kept; None if there is none. InputError if it is damaged, or of another fleet."""
+    if not path.exists():
+        return None
+    try:
+        arrays, note = read_arrays(path)
+        stored = arrays.pop(REPORT).tobytes()
+        report = from_bytes(Report, stored) if stored else None
+        fields: dict[str, Any] = {name: note[name] for name in ("run", "number", "round", "settled", "unsettled")}
+    except (InputError, KeyError, GarbledError):  # what reads arrays speaks of training, which is no help here
+        raise InputError(f"{path}: is damaged, or not the state of a device; move it away to begin anew.") from None
+    like = newcomer(place, note["run"], 0.0).counts
+    counts: Counts = filled(like, {name.removeprefix(COUNTS): array for name, array in arrays.items()}, path)
+    return Station(counts=counts, report=report, **fields)
+
+
+@contextmanager
+def alone_with(path: Path, patience_s: float) -> Iterator[None]:
+    """No other process works on this state meanwhile; TimeoutError if one does for longer than ``patience_s``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    until_s = time.monotonic() + patience_s
+    with path.with_suffix(".lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until_s:
+                    raise TimeoutError(f"{path}: another process is at work on it.") from None
+                time.sleep(POLL_S)
+        yield  # the lock goes with the file, also when the process dies
+
+
+PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device and the folder of its memory."""
+
+    place: Place
+    folder: Path
+    hardware: Hardware
+    patience_s: float = PATIENCE_S
+
+    def answer(self, data: bytes) -> bytes:
+        """Obey, remember, report: in this order, so that what was reported is never forgotten."""
+        order = from_bytes(Instruction, data)
+        path = path_of(self.folder, order.run, self.place.number)
+        with alone_with(path, self.patience_s):
+            before = recall(path, self.place)
+            after, report = obey(self.place, before, order, self.hardware)
+            if after is not before:
+                keep(path, after)
+        return to_bytes(report)

@@ -1,0 +1,1 @@
+"""Classification tasks: data, models and pre-training."""

@@ -1,0 +1,1 @@
+"""Files: atomic writes, locks, pytrees as safetensors, tables and YAML."""

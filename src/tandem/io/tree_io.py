@@ -1,0 +1,94 @@
+"""Trees of arrays as safetensors: each array by its place in the tree, and a note beside them.
+
+The structure is not in the file. Whoever reads knows it, and every array is checked against it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from tandem.errors import InputError
+from tandem.io.atomic import written_whole
+
+Tree = TypeVar("Tree")
+Arrays = dict[str, NDArray[Any]]
+# One entry: safetensors writes several in an order that changes from process to process.
+NOTE = "tandem"
+
+
+def arrays_of(tree: Any) -> Arrays:
+    """The arrays of a tree by their place, such as ``network.head.layers.0.weight``; random keys as their numbers."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    plain = {_name(path): _numbers(leaf) for path, leaf in leaves if _is_array(leaf)}
+    return {name: np.asarray(array, order="C") for name, array in jax.device_get(plain).items()}
+
+
+def filled(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path) -> Tree:
+    """The tree with these arrays in their places; ``like`` has arrays there, or only their shapes and types."""
+    places, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(path) for path, leaf in places if _is_array(leaf)]
+    for name in (*names, *arrays):
+        if name not in arrays or name not in names:
+            missing = "is missing" if name not in arrays else "has no place in the network"
+            raise InputError(f"{source}: {name} {missing}; it is not of this run: restore the file from a copy.")
+    leaves = [_placed(arrays, _name(path), leaf, source) if _is_array(leaf) else leaf for path, leaf in places]
+    whole: Tree = jax.tree_util.tree_unflatten(structure, leaves)
+    return whole
+
+
+def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any]) -> None:
+    """Write arrays and a note, all or nothing. The same arrays give the same bytes."""
+    with written_whole(path) as temporary:
+        save_file(arrays, temporary, metadata={NOTE: json.dumps(note)})
+
+
+def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays and the note."""
+    fix = "restore it from a copy, or train again into another folder"
+    try:
+        with safe_open(path, framework="numpy") as file:
+            note = json.loads((file.metadata() or {})[NOTE])
+            return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
+    except FileNotFoundError:
+        raise InputError(f"{path}: is missing; {fix}.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: is cut short or damaged; {fix}.") from None
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _numbers(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _placed(arrays: Mapping[str, NDArray[Any]], name: str, leaf: Any, source: Path) -> Any:
+    array = arrays[name]
+    needed = jax.eval_shape(_numbers, leaf) if _is_key(leaf) else leaf
+    if array.shape != needed.shape or array.dtype != needed.dtype:
+        raise InputError(
+            f"{source}: {name} is {array.dtype}{list(array.shape)} where this run's scenario and options need "
+            f"{needed.dtype}{list(needed.shape)}; restore scenario.yaml and run.json as they were at its training."
+        )
+    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)

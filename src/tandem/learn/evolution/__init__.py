@@ -1,0 +1,1 @@
+"""Evolutionary baselines over policy parameters: MOEA/D and NSGA-II."""

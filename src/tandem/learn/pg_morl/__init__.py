@@ -1,0 +1,1 @@
+"""Prediction-guided multi-objective reinforcement learning (PG-MORL)."""

@@ -1,0 +1,1 @@
+"""Proximal policy optimisation (PPO) with a vector critic."""

@@ -1,0 +1,108 @@
+"""From a policy to what an update needs of it: episodes are played, then judged by the critic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from tandem.feel.env import reset, step
+from tandem.feel.objectives import device_objectives
+from tandem.feel.state import FleetState
+from tandem.feel.system import System
+from tandem.feel.types import Array, RandomKey, Scalar
+from tandem.learn.ppo.gae import advantages
+from tandem.policy.distributions import Draw
+from tandem.policy.features import Inputs, network_inputs
+from tandem.policy.networks import Network
+from tandem.policy.neural_policy import Normaliser
+from tandem.policy.running_stats import Moments
+
+
+class Played(eqx.Module):
+    """Episodes as they went, [episodes, rounds, ...]."""
+
+    inputs: Inputs  # raw
+    last_inputs: Inputs  # [episodes, ...], after the last round
+    preferences: Float[Array, "episodes 3"]
+    draw: Draw
+    rewards: Float[Array, "episodes rounds devices 3"]  # of each device; the fleet's is the mean
+    violated: Float[Array, "episodes rounds"]
+
+
+class Experience(eqx.Module):
+    """Decisions and what came of them, [samples, ...]; an update reads it in minibatches."""
+
+    inputs: Inputs  # standardised
+    preference: Float[Array, "samples 3"]
+    draw: Draw
+    log_probability: Float[Array, "samples devices"]
+    columns: Float[Array, "samples deciders columns"]  # advantages, as the aim wants them
+    target: Float[Array, "samples critics 3"]  # standardised returns
+
+
+def play(
+    system: System, network: Network, normaliser: Normaliser, preferences: Float[Array, "episodes 3"], keys: RandomKey
+) -> Played:
+    """Play an episode for each preference and key, drawing decisions."""
+
+    def episode(preference: Array, episode_key: RandomKey) -> Played:
+        fleet_key, draw_key = jax.random.split(episode_key)
+
+        def one_round(state: FleetState, _: None) -> tuple[FleetState, Any]:
+            inputs = network_inputs(system, state)
+            judged = network(normaliser.standardised(inputs), preference)
+            draw = judged.decide.sample(jax.random.fold_in(draw_key, state.round), inputs.may_train)
+            after, outcome = step(system, state, draw.action())
+            violated = outcome.violations.any()
+            rewards = jnp.where(violated, system.penalty, device_objectives(outcome))
+            return after, (inputs, draw, rewards, violated.astype(float))
+
+        last, seen = jax.lax.scan(one_round, reset(system, fleet_key), None, length=system.rounds)
+        inputs, draw, rewards, violated = seen
+        return Played(inputs, network_inputs(system, last), preference, draw, rewards, violated)
+
+    return jax.vmap(episode)(preferences, keys)
+
+
+class Judged(eqx.Module):
+    """Episodes with what the critic makes of them, [episodes, rounds, ...]."""
+
+    inputs: Inputs  # standardised
+    log_probability: Float[Array, "episodes rounds devices"]
+    advantages: Float[Array, "episodes rounds critics 3"]
+    targets: Float[Array, "episodes rounds critics 3"]  # returns
+
+
+def judge(
+    network: Network,
+    normaliser: Normaliser,
+    returns: Moments,
+    played: Played,
+    discount: Scalar | float,
+    trace: Scalar | float,
+) -> Judged:
+    """Probabilities and advantages of what was played, under the normalisation that the update will use."""
+    raw = jax.tree.map(lambda seen, last: jnp.concatenate([seen, last[:, None]], 1), played.inputs, played.last_inputs)
+    standardised = normaliser.standardised(raw)
+    judged = jax.vmap(jax.vmap(network, in_axes=(0, None)))(standardised, played.preferences)
+    inputs, decide = jax.tree.map(lambda leaf: leaf[:, :-1], (standardised, judged.decide))
+    values = expected(returns, judged.values)
+    values, last_values = values[:, :-1], values[:, -1]
+    critics = values.shape[2]
+    rewards = played.rewards if critics > 1 else jnp.mean(played.rewards, axis=2, keepdims=True)
+    by_critic = jax.vmap(advantages, in_axes=(1, 1, 0, None, None), out_axes=1)
+    found = jax.vmap(by_critic, in_axes=(0, 0, 0, None, None))(rewards, values, last_values, discount, trace)
+    probability = jax.vmap(jax.vmap(lambda how, draw, mask: how.log_probability(draw, mask)))(
+        decide, played.draw, inputs.may_train
+    )
+    return Judged(inputs, probability, found, found + values)
+
+
+def expected(returns: Moments, standard: Array) -> Array:
+    """The critic's standardised prediction as a return."""
+    spread = jnp.sqrt(jnp.where(returns.count > 0, returns.squares / jnp.maximum(returns.count, 1.0), 1.0))
+    return returns.mean + standard * spread

@@ -1,0 +1,64 @@
+"""Preference vectors: weights of the three objectives, spread evenly over the simplex and always the same."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.errors import InputError
+from tandem.pareto.points import OBJECTIVES
+from tandem.pareto.types import HostPoints
+
+
+def simplex_grid(divisions: int) -> HostPoints:
+    """All w with w_i a multiple of 1/divisions and sum_i w_i = 1 (Das and Dennis): (d+1)(d+2)/2 rows, corners included.
+
+    For expected utility, where a user may care for one objective alone.
+    """
+    if divisions < 1:
+        raise InputError(f"divisions is {divisions}; give 1 or more.")
+    parts = [(i, j, divisions - i - j) for i in range(divisions, -1, -1) for j in range(divisions - i, -1, -1)]
+    return np.array(parts, np.float64) / divisions
+
+
+def interior_simplex(count: int, lowest: float = 0.05) -> HostPoints:
+    """``count`` weights omega_i with sum_j omega_ij = 1 and omega_ij >= lowest > 0: the set Omega of the paper.
+
+    A grid where one has just ``count`` points (1, 3, 6, 10, 15, ...), pulled towards the centre until the smallest
+    component is ``lowest``. Other counts have the corners, then always the point farthest from those before it.
+    """
+    if count < 1:
+        raise InputError(f"count is {count}; give 1 or more.")
+    if not 0 < lowest < 1 / OBJECTIVES:
+        raise InputError(f"lowest is {lowest}; give the smallest weight, above 0 and below 1/3.")
+    centre = np.full((1, OBJECTIVES), 1 / OBJECTIVES)
+    if count == 1:
+        return centre
+    divisions = 1
+    while (size := (divisions + 1) * (divisions + 2) // 2) < count:
+        divisions += 1
+    # Six times finer: every centre and midpoint that the farthest point could be is on the grid.
+    spread = simplex_grid(divisions) if size == count else _farthest_first(simplex_grid(6 * divisions), count)
+    pulled = lowest + (1 - OBJECTIVES * lowest) * spread
+    return np.asarray(pulled / pulled.sum(axis=1, keepdims=True))
+
+
+def _farthest_first(candidates: HostPoints, count: int) -> HostPoints:
+    """The corners, then one by one the candidate farthest from all chosen; ties go to what the others lack most."""
+    corners = np.argmax(candidates, axis=0)
+    nearest = np.full(len(candidates), np.inf)
+    chosen: list[int] = []
+    while len(chosen) < count:
+        if len(chosen) < OBJECTIVES:
+            following = int(corners[len(chosen)])
+        else:
+            lopsided = _length(candidates[chosen].sum(axis=0) + candidates - (len(chosen) + 1) / OBJECTIVES)
+            following = int(np.lexsort((lopsided, -nearest))[0])
+        chosen.append(following)
+        nearest = np.minimum(nearest, _length(candidates - candidates[following]))
+    return candidates[chosen]
+
+
+def _length(vectors: HostPoints) -> NDArray[np.float64]:
+    """Rounded, so that ties are ties."""
+    return np.asarray(np.round(np.linalg.norm(vectors, axis=1), 12))

@@ -1,0 +1,79 @@
+"""A simulation at a glance: modes, queues, ages and round lengths over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from tandem.feel.state import FleetState, RoundOutcome
+from tandem.feel.system import System
+from tandem.io.atomic import written_whole
+
+MOST_DEVICES = 40  # more rows than this cannot be told apart
+SERVE, TRAIN, BROKEN = "#dbe7f3", "#1f6fb2", "#c43c39"
+
+
+def write_figure(
+    path: Path, title: str, names: Sequence[str], system: System, states: FleetState, outcome: RoundOutcome
+) -> None:
+    """Draw one seed's history over time."""
+    figure = Figure(figsize=(10, 9), layout="constrained")
+    modes, queues, ages, rounds = figure.subplots(4, 1, sharex=True, height_ratios=[1.3, 1, 1, 0.8])
+    figure.suptitle(title)
+    time_s = np.append(np.asarray(states.clock_s), states.clock_s[-1] + outcome.duration_s[-1])
+    shown = min(len(names), MOST_DEVICES)
+    _draw_modes(modes, time_s, names[:shown], np.asarray(outcome.executed.train)[:, :shown])
+    _draw_lines(queues, time_s, "requests waiting", np.asarray(states.queue)[:, :shown])
+    queues.axhline(float(system.queue_max), color=BROKEN, linewidth=1, linestyle=":")
+    queues.set_ylim(0, max(1.0, 1.15 * float(np.max(states.queue))))
+    _draw_ages(ages, time_s, states)
+    _draw_rounds(rounds, time_s, system, outcome)
+    rounds.set_xlabel("time (s)")
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, dpi=130)
+
+
+def _draw_modes(axes: Axes, time_s: Any, names: Sequence[str], train: Any) -> None:
+    rows = np.arange(len(names) + 1) - 0.5
+    axes.pcolormesh(time_s, rows, train.T.astype(float), cmap=ListedColormap([SERVE, TRAIN]), vmin=0, vmax=1)
+    axes.set_ylabel("mode (dark: training)")
+    axes.set_yticks(np.arange(len(names)), labels=list(names), fontsize=7)
+    axes.invert_yaxis()
+
+
+def _draw_lines(axes: Axes, time_s: Any, label: str, values: Any) -> None:
+    axes.step(time_s[:-1], values, where="post", linewidth=0.6, alpha=0.5, color=TRAIN)
+    axes.step(time_s[:-1], values.mean(axis=1), where="post", linewidth=1.8, color="black", label="mean")
+    axes.set_ylabel(label)
+    axes.legend(loc="upper right", frameon=False)
+
+
+def _draw_ages(axes: Axes, time_s: Any, states: FleetState) -> None:
+    for values, label, color in (
+        (states.model_age_s, "age of model", TRAIN),
+        (states.data_age_s, "age of data", "#d98c21"),
+    ):
+        lowest, mean, highest = (np.asarray(reduce(values, axis=1)) for reduce in (np.min, np.mean, np.max))
+        axes.step(time_s[:-1], mean, where="post", color=color, label=f"{label}, mean")
+        axes.fill_between(time_s[:-1], lowest, highest, step="post", color=color, alpha=0.15, linewidth=0)
+    axes.set_ylabel("age (s)")
+    axes.legend(loc="upper right", frameon=False)
+
+
+def _draw_rounds(axes: Axes, time_s: Any, system: System, outcome: RoundOutcome) -> None:
+    duration_s = np.asarray(outcome.duration_s)
+    axes.stairs(duration_s, time_s, fill=True, color=SERVE, edgecolor=TRAIN)
+    axes.axhline(float(system.round_max_s), color=BROKEN, linestyle=":", linewidth=1, label="longest allowed")
+    broken = np.asarray(outcome.violations.by_device()).any(axis=1)
+    if broken.any():
+        middle = (time_s[:-1] + time_s[1:]) / 2
+        axes.plot(middle[broken], duration_s[broken], "x", color=BROKEN, label="constraint broken")
+    axes.set_ylabel("round length (s)")
+    axes.set_ylim(0, 1.1 * float(system.round_max_s))
+    axes.legend(loc="lower right", frameon=False, ncols=2)

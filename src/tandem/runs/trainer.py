@@ -1,0 +1,249 @@
+"""Training into a folder, and going on there: the loop around the compiled chunks."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import InputError
+from tandem.io.atomic import written_whole
+from tandem.learn import train_loop as engine
+from tandem.learn.algorithm import Algorithm
+from tandem.learn.config import Options
+from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET, choose_options, options_document, options_from
+from tandem.learn.train_loop import Progress, rounds_done
+from tandem.runs.checkpoint import Standing, chunks_done, read_checkpoint, settled, write_checkpoint
+from tandem.runs.final_evaluation import SEEDS, Yardstick, measure
+from tandem.runs.problem import build_algorithm, with_shield_of
+from tandem.runs.progress_csv import ProgressTable
+from tandem.runs.run import Run, front_document, open_run, write_policies
+from tandem.runs.run_dir import (
+    FRONT,
+    PROGRESS,
+    RECORD,
+    SCENARIO,
+    RunRecord,
+    new_folder,
+    new_record,
+    read_record,
+    read_scenario,
+    remove_leavings,
+    sole_trainer,
+    write_json,
+    write_record,
+)
+from tandem.scenario import Scenario, dump_scenario, load_scenario
+
+CHECKPOINT_EVERY_S = 5.0  # at most this much work is done again after a kill, or a chunk where chunks last longer
+MOST_SEED = 2**31
+
+
+class Listener:
+    """Told how a training goes, between chunks. This one does nothing; its heirs show it."""
+
+    def beginning(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
+        """Training begins, or goes on after so many rounds."""
+
+    def compiling(self, stage: str) -> None:
+        """The first chunk of a kind of stage is about to be run, and its program has to be compiled before."""
+
+    def progressed(self, progress: Progress, wall_s: float) -> None:
+        """A chunk is done."""
+
+    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
+        """The state that the chunk has left; if several seeds are trained together, the one of it at the index."""
+
+    def validating(self) -> None:
+        """Training is done, candidates for the front are played."""
+
+    def measuring(self, policies: int) -> None:
+        """The front is chosen, and is measured."""
+
+    def concluded(self, record: RunRecord) -> None:
+        """Everything is written."""
+
+
+class _Calling(Listener):
+    def __init__(self, function: Callable[[Progress], object]) -> None:
+        self._function = function
+
+    def progressed(self, progress: Progress, wall_s: float) -> None:
+        self._function(progress)
+
+
+def train(
+    scenario: str | Path | Scenario = "paper",
+    algorithm: str = DEFAULT_ALGORITHM,
+    preset: str = DEFAULT_PRESET,
+    seed: int = 0,
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | Sequence[str] = (),
+    on_progress: Callable[[Progress], object] | None = None,
+    listeners: Sequence[Listener] = (),
+    yardstick: Yardstick | None = None,
+) -> Run:
+    """Train a front of policies and write it to a folder: ``out``, or one below ``runs`` named after what is trained.
+
+    ``options`` change the preset's, as in ``{"rounds": 500_000}``. ``on_progress`` is called after every chunk of
+    steps. Interrupted or killed, it goes on with ``resume``. The front is measured on the scenario, unless a
+    ``yardstick`` is given; what is validated and chosen is always so by the scenario.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
+        raise InputError(f"seed is {seed!r}; give a whole number from 0 to {MOST_SEED}.")
+    chosen = choose_options(algorithm, preset, options)
+    loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    loaded = with_shield_of(chosen, loaded)
+    ready = build_algorithm(algorithm, loaded, chosen)
+    folder = Path(out) if out is not None else default_folder(loaded.name, algorithm, preset, seed)
+    with new_folder(folder):
+        record = begun(folder, loaded, algorithm, preset, chosen, seed)
+        _go_on(folder, record, ready, _all(listeners, on_progress), yardstick)
+    return open_run(folder)
+
+
+def resume(
+    folder: str | Path,
+    on_progress: Callable[[Progress], object] | None = None,
+    listeners: Sequence[Listener] = (),
+    yardstick: Yardstick | None = None,
+) -> Run:
+    """Go on with a run that was interrupted, from its last checkpoint; a finished one is only read.
+
+    On as many devices of the same kind it ends with the same bytes as a run that was never interrupted.
+    """
+    folder = Path(folder)
+    record = read_record(folder)
+    if record.status == "finished":
+        return open_run(folder)
+    ready = _algorithm_of(folder, record)
+    with sole_trainer(folder):
+        remove_leavings(folder)
+        _go_on(folder, read_record(folder), ready, _all(listeners, on_progress), yardstick)
+    return open_run(folder)
+
+
+def begun(folder: Path, scenario: Scenario, algorithm: str, preset: str, options: Options, seed: int) -> RunRecord:
+    """Write what a run is known by from its beginning."""
+    with written_whole(folder / SCENARIO) as temporary:
+        temporary.write_text(dump_scenario(scenario), encoding="utf-8")
+    record = new_record(scenario.name, algorithm, preset, options_document(options), seed)
+    write_record(folder, record)
+    return record
+
+
+def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Path:
+    """Where a run goes if nobody says where."""
+    name = re.sub(r"[^\w.-]+", "-", scenario)
+    return Path("runs") / f"{name}-{algorithm}-{preset}-seed{seed}"
+
+
+def _algorithm_of(folder: Path, record: RunRecord) -> Algorithm:
+    options = options_from(record.algorithm, record.options, f"{folder / RECORD}: options")
+    return build_algorithm(record.algorithm, read_scenario(folder), options)
+
+
+def _all(listeners: Sequence[Listener], on_progress: Callable[[Progress], object] | None) -> list[Listener]:
+    return [*listeners, *([] if on_progress is None else [_Calling(on_progress)])]
+
+
+def _go_on(
+    folder: Path, record: RunRecord, algorithm: Algorithm, listeners: list[Listener], yardstick: Yardstick | None
+) -> None:
+    """From where the folder says it stands to the end."""
+    began = time.monotonic()
+    standing = read_checkpoint(folder, algorithm, record.seed)
+
+    def wall_s(before: float = standing.wall_s) -> float:
+        return before + time.monotonic() - began
+
+    now = _train(folder, record, algorithm, standing, listeners, wall_s)
+    conclude(folder, record, algorithm, now, listeners, wall_s, yardstick)
+
+
+def conclude(
+    folder: Path,
+    record: RunRecord,
+    algorithm: Algorithm,
+    now: engine.Checkpoint,
+    listeners: Sequence[Listener],
+    wall_s: Callable[[], float],
+    yardstick: Yardstick | None = None,
+) -> None:
+    """Validate, choose, measure, and write what a finished run has."""
+    for listener in listeners:
+        listener.validating()
+    delivery = engine.conclude(algorithm, now, record.seed)
+    for listener in listeners:
+        listener.measuring(len(delivery.chosen))
+    result = measure(algorithm, *engine.found(algorithm, now.state), delivery, yardstick)
+    write_policies(folder, algorithm.system, result.stored)
+    write_json(folder / FRONT, front_document(result.front, SEEDS if yardstick is None else yardstick.seeds))
+    front = result.front
+    record = record.changed(
+        status="finished",
+        training_rounds=rounds_done(algorithm, now),
+        validation_rounds=delivery.rounds,
+        measuring_rounds=result.rounds,
+        wall_s=round(wall_s(), 3),
+        policies=len(front.policies),
+        hypervolume=front.hypervolume,
+        sparsity=front.sparsity,
+        violation_rate=sum(policy.violation_rate for policy in front.policies) / len(front.policies),
+        within_tolerance=delivery.within_tolerance,
+    )
+    write_record(folder, record)  # last of all: a run is finished when everything else is there
+    for listener in listeners:
+        listener.concluded(record)
+
+
+def _train(
+    folder: Path,
+    record: RunRecord,
+    algorithm: Algorithm,
+    standing: Standing,
+    listeners: list[Listener],
+    wall_s: Callable[[], float],
+) -> engine.Checkpoint:
+    """The loop: after each chunk a row of progress, and now and then, and whenever it ends, a checkpoint."""
+    now = saved = standing.now
+    saved_at = time.monotonic()
+
+    def save() -> None:
+        nonlocal saved, saved_at
+        if now is not saved:
+            write_checkpoint(folder, Standing(now, wall_s()))
+            write_record(folder, record.changed(training_rounds=rounds_done(algorithm, now), wall_s=round(wall_s(), 3)))
+            saved, saved_at = now, time.monotonic()
+
+    compiled: set[str] = set()
+    for listener in listeners:
+        listener.beginning(folder, algorithm, rounds_done(algorithm, now))
+    with ProgressTable(folder / PROGRESS, chunks_done(algorithm, now)) as table:
+        try:
+            while not engine.finished(algorithm, now):
+                stage = _next_stage(algorithm, now)
+                if stage not in compiled:
+                    for listener in listeners:
+                        listener.compiling(stage)
+                    compiled.add(stage)
+                # A driver for each chunk, so that it starts from the state as it was settled.
+                after, progress = next(engine.train(algorithm, now))
+                table.add(progress, wall_s())
+                now = settled(after)  # after its row: a checkpoint never stands beyond the table
+                for listener in listeners:
+                    listener.progressed(progress, wall_s())
+                    listener.standing(algorithm, now, record.seed)
+                if time.monotonic() - saved_at >= CHECKPOINT_EVERY_S:
+                    save()
+        finally:
+            save()
+    return now
+
+
+def _next_stage(algorithm: Algorithm, now: engine.Checkpoint) -> str:
+    """The name of the stage that the next chunk belongs to."""
+    over = now.chunk == algorithm.stages[now.stage].chunks
+    return algorithm.stages[now.stage + over].name

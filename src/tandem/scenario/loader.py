@@ -1,0 +1,236 @@
+"""From a preset's name or a YAML file, and overrides, to a Scenario; or to one sentence that says what to mend."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os.path
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tandem.errors import InputError, did_you_mean, one_line, said_of, shown
+from tandem.io.yaml_reader import read_yaml
+from tandem.scenario.base import Plug
+from tandem.scenario.plugins import AccuracyMapping, Arrivals, Fading, Task
+from tandem.scenario.schema import Scenario
+
+_INDEX = re.compile(r"\[(\d+)\]")
+# Mappings that are one value, written in words: replaced as a whole, never merged.
+_WORDED = {"uniform", "many-to-one", "one-to-many", "samples_per_request"}
+_PLUGS: dict[str, type[Plug]] = {
+    "arrivals": Arrivals,
+    "fading": Fading,
+    "mapping": AccuracyMapping,
+    "task": Task,
+}  # where a bare word stands for {kind: word}
+
+Location = tuple[int | str, ...]
+
+
+def preset_names() -> list[str]:
+    """The scenarios shipped with the package."""
+    folder = resources.files("tandem.scenario").joinpath("presets")
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_scenario(name_or_path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Scenario:
+    """Read a preset or a file, apply overrides, validate.
+
+    ``overrides`` are ``"fleet.size=20"`` strings or a mapping of such paths to values. A file may begin with
+    ``extends: paper`` (a preset or another file, relative to it) and then hold only what differs.
+    """
+    try:
+        fields, source = _read(str(name_or_path))
+        pairs = overrides.items() if isinstance(overrides, Mapping) else [_split(text, source) for text in overrides]
+        for path, value in pairs:
+            _override(fields, path, copy.deepcopy(value), source)
+        return _validate(_with_absolute_paths(fields, Path()), source)
+    except InputError as error:
+        raise InputError(one_line(str(error))) from None
+
+
+def dump_scenario(scenario: Scenario) -> str:
+    """The scenario as YAML that ``load_scenario`` reads back to an equal one."""
+    return yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _read(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
+    """The fields of a preset or file, on top of those it extends, and what to call it in messages."""
+    if name in preset_names():
+        source, written = f"preset {name}", _preset(name)
+    else:
+        path = folder / name
+        source, folder = str(path), path.parent
+        written = _parse(_read_text(path), source)
+    identity = os.path.realpath(source)
+    if identity in seen:
+        raise InputError(f"{source}: extends itself in the end; remove one of these 'extends' lines.")
+    fields = _with_absolute_paths(written, folder)
+    base = fields.pop("extends", None)
+    if base is None:
+        return fields, source
+    if not isinstance(base, str):
+        raise InputError(f"{source}: extends is {shown(base)}; write the name of a preset or the path of a file.")
+    try:
+        return _merge(_read(base, folder, (*seen, identity))[0], fields), source
+    except InputError as error:
+        raise InputError(f"{source}: extends: {error}") from None
+
+
+@functools.cache
+def _preset(name: str) -> dict[str, Any]:
+    text = resources.files("tandem.scenario").joinpath("presets", f"{name}.yaml").read_text("utf-8")
+    return _parse(text, f"preset {name}")
+
+
+def _read_text(path: Path) -> str:
+    presets = ", ".join(preset_names())
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        hint = (
+            did_you_mean(path.name, preset_names()) if path.suffix == "" else f"mend the path or use one of {presets}"
+        )
+        raise InputError(f"{path}: there is no such file and no preset of that name; {hint}.") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; name a scenario file in it, or a preset: {presets}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not text; write a scenario as a YAML file in UTF-8.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions.") from None
+    except ValueError as error:  # a path no system allows
+        raise InputError(f"{path}: is not a path ({error}); name a scenario file, or a preset: {presets}.") from None
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    try:
+        fields = read_yaml(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}{_yaml_problem(error)}; mend that line.") from None
+    if fields is None or fields == {}:
+        raise InputError(f"{source}: is empty; start from 'extends: paper' or from 'tandem scenario show paper'.")
+    if not isinstance(fields, dict):
+        raise InputError(f"{source}: is {shown(fields)}, not fields; write 'field: value' lines, or 'extends: paper'.")
+    return fields
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it does not parse"
+    return f"{place}: cannot be read as YAML ({problem})"
+
+
+def _with_absolute_paths(fields: Any, folder: Path) -> Any:
+    """A copy in which each ``path``, relative to the file that names it, will do wherever the scenario is kept."""
+    if isinstance(fields, list):
+        return [_with_absolute_paths(part, folder) for part in fields]
+    if not isinstance(fields, dict):
+        return fields
+    return {
+        key: str((folder / part).absolute())
+        if (key == "path" or str(key).endswith("_path")) and isinstance(part, str)
+        else _with_absolute_paths(part, folder)
+        for key, part in fields.items()
+    }
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Mappings merge field by field; a plug of another kind, a list or a value replaces what was there."""
+    return {**base, **{key: _changed(base.get(key), value) for key, value in changes.items()}}
+
+
+def _changed(old: Any, new: Any) -> Any:
+    if not isinstance(old, dict) or not isinstance(new, dict) or not _WORDED.isdisjoint({*old, *new}):
+        return new
+    same_kind = new.get("kind", old.get("kind")) == old.get("kind")
+    return _merge(old, new) if same_kind else new
+
+
+def _split(text: str, source: str) -> tuple[str, Any]:
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise InputError(f"{source}: --set {text}: is not field=value; write one such as --set fleet.size=20.")
+    try:
+        return path.strip(), read_yaml(value)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: --set {text}{_yaml_problem(error)}; quote it or mend its brackets.") from None
+
+
+def _override(fields: dict[str, Any], path: str, value: Any, source: str) -> None:
+    """Set ``fleet.devices[0].count`` and the like; whether the name exists is for validation to say."""
+    where = f"{source}: --set {path}"
+    *steps, last = _INDEX.sub(r".\1", path).split(".")
+    here: Any = fields
+    for position, step in enumerate(steps):
+        key = _key(here, step, where, ".".join(steps[:position]))
+        if isinstance(here, dict) and here.get(key) is None:
+            here[key] = {}
+        elif key in _PLUGS and isinstance(here[key], str):
+            here[key] = {"kind": here[key]}
+        here = here[key]
+    key = _key(here, last, where, ".".join(steps))
+    if key == "kind" and steps and steps[-1] in _PLUGS and isinstance(value, str):
+        known = _PLUGS[steps[-1]].choices.get(value)
+        for field in set(here) - set(known.model_fields if known else here):
+            del here[field]  # it was of the kind that is replaced
+    here[key] = _changed(here.get(key) if isinstance(here, dict) else here[key], value)
+
+
+def _key(here: Any, step: str, where: str, before: str) -> str | int:
+    if not step:
+        raise InputError(f"{where}: has an empty name between its dots; write it as in --set fleet.size=20.")
+    if isinstance(here, dict):
+        return step
+    if not isinstance(here, list):
+        raise InputError(f"{where}: {before} is {shown(here)} and has no field {step!r}; set {before} as a whole.")
+    if step not in map(str, range(len(here))):
+        raise InputError(f"{where}: {before} has no entry {step}; use one of 0 to {len(here) - 1}.")
+    return int(step)
+
+
+def _validate(fields: dict[str, Any], source: str) -> Scenario:
+    try:
+        scenario = Scenario.model_validate(fields)
+    except ValidationError as error:
+        raise InputError(_sentence(error, fields, source)) from None
+    scenario._source = source
+    return scenario
+
+
+def _sentence(error: ValidationError, fields: dict[str, Any], source: str) -> str:
+    """One sentence for the first problem, in the user's words, and how many more there are."""
+    problems: dict[str, str] = {}
+    for detail in error.errors(include_url=False):
+        location = _where_written(detail["loc"], fields)
+        said = said_of(detail)
+        if detail["type"] == "missing" and location[:2] == ("fleet", "devices"):
+            said = "is missing; give it there, in fleet.defaults or by a profile"
+        problems.setdefault(_place(location), said)
+    place, said = next(iter(problems.items()))
+    more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
+    return f"{source}: {place} {said}{more}."
+
+
+def _where_written(location: Location, fields: dict[str, Any]) -> Location:
+    """A device's field may come from ``fleet.defaults``; that is the place to mend, then."""
+    match location:
+        case ("fleet", "devices", int(n), str(field), *rest):
+            fleet = fields["fleet"]
+            group = fleet["devices"][n] if "devices" in fleet else {}
+            if field not in group and field in (fleet.get("defaults") or {}):
+                return ("fleet", "defaults", field, *rest)
+    return location
+
+
+def _place(location: Location) -> str:
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text or "the scenario"
