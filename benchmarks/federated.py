@@ -24,10 +24,10 @@ import numpy as np
 from tandem.federated import client as one
 from tandem.federated.fedavg import federated_average
 from tandem.feel import build_system, reset
-from tandem.feel.env import TRUTH
-from tandem.policy import RULES
-from tandem.policy.evaluate import fleet_bytes, fleets_at_once
-from tandem.policy.rollout import episodes, mean_outcome
+from tandem.feel.env import MEASURED_STREAM
+from tandem.policy import HEURISTICS
+from tandem.policy.evaluate import fleet_bytes, max_fleets
+from tandem.policy.rollout import rollout, rollout_means
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import load_scenario
 
@@ -61,10 +61,12 @@ def one_after_another(system, clock_s, outcome, rounds: int):
     """The rounds of an episode replayed device by device. Returns the accuracies, [rounds, devices]."""
     truth = system.truth
     serve, update = eqx.filter_jit(one.serve), eqx.filter_jit(one.train)
-    trained, receive = eqx.filter_jit(one.trained), eqx.filter_jit(one.receive)
+    trained, receive = eqx.filter_jit(one.finish_training), eqx.filter_jit(one.enqueue)
     average = eqx.filter_jit(federated_average)
     fleet_key, _ = jax.random.split(episode_keys([0])[0])
-    start = truth.start(reset(system, fleet_key).queue, system.idle_round_s, jax.random.fold_in(fleet_key, TRUTH))
+    start = truth.start(
+        reset(system, fleet_key).queue, system.idle_round_s, jax.random.fold_in(fleet_key, MEASURED_STREAM)
+    )
     server, devices, worlds = start.server, apart(start.devices, system.size), apart(start.worlds, system.size)
     accuracies = []
     for t in range(rounds):
@@ -89,9 +91,9 @@ def one_after_another(system, clock_s, outcome, rounds: int):
 
 
 def measure(system, counts) -> dict:
-    rule = RULES["threshold"]()
-    (states, outcome), first_s = timed(episodes, system, rule, episode_keys([0]))
-    again_s = best_time(episodes, system, rule, episode_keys([0]))
+    rule = HEURISTICS["threshold"]()
+    (states, outcome), first_s = timed(rollout, system, rule, episode_keys([0]))
+    again_s = best_time(rollout, system, rule, episode_keys([0]))
     plain = jax.device_get((states.clock_s, outcome))
     clock_s, outcome = member(plain, 0)
     one_after_another(system, clock_s, outcome, min(system.rounds, 10))  # compiles
@@ -99,8 +101,8 @@ def measure(system, counts) -> dict:
     same = np.mean(np.abs(np.asarray(replayed) - np.asarray(outcome.accuracy)) < 1e-6)
     rows = []
     for count in counts:
-        timed(mean_outcome, system, rule, episode_keys(range(count)))
-        many_s = best_time(mean_outcome, system, rule, episode_keys(range(count)))
+        timed(rollout_means, system, rule, episode_keys(range(count)))
+        many_s = best_time(rollout_means, system, rule, episode_keys(range(count)))
         rows.append({"fleets": count, "rounds_per_s": count * system.rounds / many_s})
     return {
         "processor": jax.devices()[0].device_kind,
@@ -114,7 +116,7 @@ def measure(system, counts) -> dict:
         "same_accuracy": float(same),  # share of devices and rounds
         "accuracy": float(jnp.mean(outcome.accuracy)),
         "fleet_mib": fleet_bytes(system) / 2**20,
-        "fleets_at_once": fleets_at_once(system),
+        "fleets_at_once": max_fleets(system),
         "many": rows,
     }
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from tandem.feel import build_system, reset, step
-from tandem.policy import RandomRule
+from tandem.policy import RandomHeuristic
 from tandem.scenario import load_scenario
 
 SIZES = (10, 100, 1_000, 10_000, 100_000)
@@ -49,7 +49,7 @@ def sharded(program):
 
 
 def whole_round(system):
-    rule = RandomRule()
+    rule = RandomHeuristic()
 
     def program(keys):
         def one_round(states, _):
@@ -69,7 +69,7 @@ def whole_round(system):
 
 def random_numbers_only(system):
     """Draws what the round draws, and adds it up so that nothing is left out by the compiler."""
-    rule = RandomRule()
+    rule = RandomHeuristic()
 
     def program(keys):
         start = jax.vmap(lambda key: reset(system, key))(keys)

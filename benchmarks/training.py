@@ -40,12 +40,12 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from tandem.feel import build_system, reset
-from tandem.learn import ALGORITHMS, begin, conclude, train
-from tandem.policy.features import network_inputs
+from tandem.learn import ALGORITHMS, init_checkpoint, train, validate
+from tandem.policy.features import extract_features
 from tandem.registration import ENV_ID
 from tandem.scenario import load_scenario
 
-NAMES = ("c-moppo", "tandem")
+NAMES = ("c-moppo", "pc-ppo")
 BOXED_ID = "tandem-benchmark/Feel-v0"
 FORWARD, BACKWARD = 1, 2  # arithmetic of a pass through a network, in forward passes
 # PG-MORL's defaults: iterations to one selection of tasks, steps in each, and minibatches of them.
@@ -55,7 +55,7 @@ SHORTER = 8  # so much shorter are the iterations that are timed
 
 def algorithm_of(name: str):
     kind = ALGORITHMS[name]
-    return kind(build_system(load_scenario("paper")), kind.options_type(**kind.presets["default"]))
+    return kind(build_system(load_scenario("paper")), kind.config_type(**kind.presets["default"]))
 
 
 def ready(tree):
@@ -81,7 +81,7 @@ def flop_per_round(algorithm) -> float:
     """Of the networks, as XLA counts a forward pass for one fleet."""
     system, options = algorithm.system, algorithm.options
     network = algorithm.network(jax.random.key(0))
-    inputs = network_inputs(system, reset(system, jax.random.key(0)))
+    inputs = extract_features(system, reset(system, jax.random.key(0)))
     arrays, rest = eqx.partition(network, eqx.is_array)
 
     def forward(arrays, inputs, preference):
@@ -116,11 +116,11 @@ def measure(name: str, seconds: float, peak: float) -> list[dict]:
     """A row for every stage that has a program of its own."""
     algorithm = algorithm_of(name)
     flop = flop_per_round(algorithm)
-    state = begin(algorithm, seed=0).state
+    state = init_checkpoint(algorithm, seed=0).state
     rows = []
     for stage in range(min(2, len(algorithm.stages))):
         if stage > 0:
-            state = ready(algorithm.begin(stage, state))
+            state = ready(algorithm.begin_stage(stage, state))
         state, rounds_per_s, compile_s = pace(algorithm, stage, state, seconds)
         rows.append(
             {
@@ -139,8 +139,8 @@ def whole_run_s(name: str, seed: int) -> float:
     """A whole default budget, validation included."""
     algorithm = algorithm_of(name)
     began = time.perf_counter()
-    ((now, _),) = deque(train(algorithm, begin(algorithm, seed)), maxlen=1)
-    conclude(algorithm, now, seed)
+    ((now, _),) = deque(train(algorithm, init_checkpoint(algorithm, seed)), maxlen=1)
+    validate(algorithm, now, seed)
     return time.perf_counter() - began
 
 

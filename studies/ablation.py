@@ -30,12 +30,12 @@ from tandem.feel import build_system
 from tandem.learn import ALGORITHMS
 from tandem.learn.conditioned_ppo import conditioned_steps
 from tandem.learn.scalarised_ppo import population_steps
-from tandem.learn.train_loop import TRAINING, reference_point, start_key
-from tandem.pareto import front, hypervolume, sparsity
-from tandem.policy.rollout import mean_outcome
+from tandem.learn.train_loop import TRAINING, reference_point, stream_key
+from tandem.pareto import hypervolume, nondominated_indices, sparsity
+from tandem.policy.rollout import rollout_means
 from tandem.scenario import load_scenario
 from tandem.stats import mean_interval
-from tandem.tree import member, stacked
+from tandem.tree import tree_index, tree_stack
 
 PARTS = ("population", "conditioned", "engine")
 INITIALISATION = 0.6
@@ -45,12 +45,12 @@ NONE, FIXED = "extension, no barrier", "extension, barrier at the selected polic
 # What the engine does differently, taken back one by one.
 ENGINE: dict[str, dict] = {
     "as it is": {},
-    "credit 1": {"credit": 1.0},
-    "credit 0": {"credit": 0.0},
-    "entropy weight 0.001": {"entropy": 0.001},
+    "credit 1": {"shared_credit": 1.0},
+    "credit 0": {"shared_credit": 0.0},
+    "entropy weight 0.001": {"ent_coef": 0.001},
     "learning rate 0.001": {"learning_rate": 0.001},
-    "clip 0.2": {"clip": 0.2},
-    "ratio of the whole fleet, clip 0.2": {"clip": 0.2, "ratio": "fleet"},
+    "clip 0.2": {"clip_eps": 0.2},
+    "ratio of the whole fleet, clip 0.2": {"clip_eps": 0.2, "ratio_scope": "fleet"},
 }
 FRESH = 103  # the stream of randomness that only measuring uses
 
@@ -66,16 +66,16 @@ class Cell:
 
     def __init__(self, system, rounds: int, seeds: int, episodes: int, measured: int) -> None:
         self.system, self.rounds, self.seeds, self.measured = system, rounds, seeds, measured
-        self.common = {"rounds": 10**12, "episodes": episodes}
+        self.common = {"rounds": 10**12, "num_envs": episodes}
         self.curves: dict[str, list] = {}
 
     def algorithm(self, name: str, **options):
         kind = ALGORITHMS[name]
-        return kind(self.system, kind.options_type(**{**self.common, **options}))
+        return kind(self.system, kind.config_type(**{**self.common, **options}))
 
     def conditioned(self):
         """With steps of 32 episodes where a population has 4 for each of 10, and 105 candidates where it has 110."""
-        return self.algorithm("tandem", episodes=8 * self.common["episodes"], divisions=13)
+        return self.algorithm("pc-ppo", episodes=8 * self.common["episodes"], divisions=13)
 
     def note(self, variant: str, rounds: int, algorithm, states, count: int) -> None:
         """Measure the front of every seed of a variant."""
@@ -85,7 +85,7 @@ class Cell:
         for index in range(count):
             valid, rewards, violated = (leaf[index] for leaf in found)
             points = rewards[valid]
-            best = front(points)
+            best = nondominated_indices(points)
             self.curves.setdefault(variant, []).append(
                 {
                     "seed": index,
@@ -105,7 +105,7 @@ class Cell:
 
 def measure(system, algorithm, states, episodes: int):
     """Every candidate of every state on fresh seeds: valid, mean rewards, violation rates."""
-    keys = jax.random.split(start_key(0, FRESH), episodes)
+    keys = jax.random.split(stream_key(0, FRESH), episodes)
     valid, rewards, violated = _measure(system, algorithm, states, keys)
     return np.asarray(valid), np.asarray(rewards, np.float64), np.asarray(violated, np.float64)
 
@@ -118,7 +118,7 @@ def _measure(system, algorithm, states, keys):
 
         @eqx.filter_vmap
         def one_policy(policy):
-            means = mean_outcome(system, policy, keys)
+            means = rollout_means(system, policy, keys)
             return jnp.mean(means.reward, axis=0), jnp.mean(means.violated_any)
 
         return candidates.valid, *one_policy(algorithm.policies(candidates))
@@ -143,15 +143,15 @@ def arrays(settings):
 
 
 def starts(algorithm, seeds: int):
-    return stacked([algorithm.start(start_key(seed, TRAINING)) for seed in range(seeds)])
+    return tree_stack([algorithm.start(stream_key(seed, TRAINING)) for seed in range(seeds)])
 
 
 def population_cell(cell: Cell, marks: int, betas) -> None:
     """S-PPO, initialisation, and the extensions."""
     scalarised = cell.algorithm("s-ppo")
-    options = scalarised.options
-    per_step = options.preferences * options.episodes * cell.system.rounds
-    extension_per_step = EXTENDED * 3 * options.episodes * cell.system.rounds
+    options = scalarised.config
+    per_step = options.preferences * options.num_envs * cell.system.rounds
+    extension_per_step = EXTENDED * 3 * options.num_envs * cell.system.rounds
     whole = cell.rounds // per_step
     first = int(INITIALISATION * cell.rounds) // per_step
     extension_steps = (cell.rounds - first * per_step) // extension_per_step
@@ -161,7 +161,7 @@ def population_cell(cell: Cell, marks: int, betas) -> None:
 
     for name, steps in (("S-PPO", whole), ("initialisation", first)):
         states = starts(scalarised, cell.seeds)
-        settings = arrays(options.settings(steps))
+        settings = arrays(options.ppo_config(steps))
         for done in range(1, steps + 1):
             states = step(cell.system, states, settings, zero)
             if done % max(1, steps // marks) == 0 or done == steps:
@@ -171,9 +171,9 @@ def population_cell(cell: Cell, marks: int, betas) -> None:
     kinds = variants(betas)
     names = list(kinds)
     # A copy of every seed's initialisation for every variant: variants outermost.
-    states = member(states, jnp.tile(jnp.arange(cell.seeds), len(names)))
+    states = tree_index(states, jnp.tile(jnp.arange(cell.seeds), len(names)))
     beta, mu, anchored = (jnp.repeat(jnp.asarray(column), cell.seeds) for column in zip(*kinds.values(), strict=True))
-    settings = arrays(options.settings(each))
+    settings = arrays(options.ppo_config(each))
     begin = eqx.filter_jit(eqx.filter_vmap(lambda state: extending.begin_extension(state, settings)))
     for iteration in range(1, iterations + 1):
         states = begin(states)
@@ -184,7 +184,7 @@ def population_cell(cell: Cell, marks: int, betas) -> None:
             states = step(cell.system, states, settings, jnp.asarray(iteration, jnp.int32))
         rounds = first * per_step + iteration * each * extension_per_step
         for index, name in enumerate(names):
-            part = member(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
+            part = tree_index(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
             cell.note(name, rounds, extending, part, cell.seeds)
 
 
@@ -196,10 +196,10 @@ def _barrier(state):
 def conditioned_cell(cell: Cell, marks: int) -> None:
     """Ours, for the same rounds."""
     algorithm = cell.conditioned()
-    per_step = algorithm.options.episodes * cell.system.rounds
+    per_step = algorithm.config.num_envs * cell.system.rounds
     steps = cell.rounds // per_step
     each = max(1, steps // marks)
-    settings = arrays(algorithm.options.settings(steps, algorithm.options.concentration))
+    settings = arrays(algorithm.config.ppo_config(steps, algorithm.config.concentration))
     states = starts(algorithm, cell.seeds)
     for done in range(each, steps + 1, each):
         states = conditioned_step(cell.system, states, settings, each)
@@ -209,21 +209,21 @@ def conditioned_cell(cell: Cell, marks: int) -> None:
 def engine_cell(cell: Cell, kinds: list[str]) -> None:
     """Each change to the engine, for every seed, side by side in one program; another ratio is another program."""
     for kind in kinds:
-        algorithm = cell.conditioned() if kind == "tandem" else cell.algorithm(kind)
-        members = 1 if kind == "tandem" else algorithm.options.preferences
-        steps = cell.rounds // (members * algorithm.options.episodes * cell.system.rounds)
-        concentration = algorithm.options.concentration if kind == "tandem" else None
+        algorithm = cell.conditioned() if kind == "pc-ppo" else cell.algorithm(kind)
+        members = 1 if kind == "pc-ppo" else algorithm.config.preferences
+        steps = cell.rounds // (members * algorithm.config.num_envs * cell.system.rounds)
+        concentration = algorithm.config.concentration if kind == "pc-ppo" else None
         for ratio in ("device", "fleet"):
             names = [name for name, change in ENGINE.items() if change.get("ratio", "device") == ratio]
-            changed = [algorithm.options.model_copy(update=ENGINE[name]) for name in names]
-            settings = stacked(
-                [arrays(one.settings(steps, concentration)) for one in changed for _ in range(cell.seeds)]
+            changed = [algorithm.config.model_copy(update=ENGINE[name]) for name in names]
+            settings = tree_stack(
+                [arrays(one.ppo_config(steps, concentration)) for one in changed for _ in range(cell.seeds)]
             )
-            states = member(starts(algorithm, cell.seeds), jnp.tile(jnp.arange(cell.seeds), len(names)))
+            states = tree_index(starts(algorithm, cell.seeds), jnp.tile(jnp.arange(cell.seeds), len(names)))
             for _ in range(steps):
                 states = engine_step(kind, cell.system, states, settings)
             for index, name in enumerate(names):
-                part = member(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
+                part = tree_index(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
                 cell.note(f"{kind}, {name}", cell.rounds, algorithm, part, cell.seeds)
 
 
@@ -231,7 +231,7 @@ def engine_cell(cell: Cell, kinds: list[str]) -> None:
 def engine_step(kind: str, system, states, settings):
     """One training step of every state, each in its own way."""
     zero = jnp.asarray(0, jnp.int32)
-    if kind == "tandem":
+    if kind == "pc-ppo":
         return eqx.filter_vmap(lambda state, how: conditioned_steps((system,), state, how, 1)[0])(states, settings)
     return eqx.filter_vmap(lambda state, how: population_steps(system, state, how, zero, 1)[0])(states, settings)
 
@@ -250,7 +250,7 @@ def run(arguments: argparse.Namespace) -> None:
         started = time.perf_counter()
         cell = Cell(system, rounds, arguments.seeds, episodes, arguments.measured)
         for part in arguments.parts:
-            if part == "population":
+            if part == "population_size":
                 population_cell(cell, arguments.marks, arguments.betas)
             elif part == "conditioned":
                 conditioned_cell(cell, arguments.marks)
@@ -393,7 +393,7 @@ def main() -> None:
     one.add_argument("--measured", type=int, default=8, help="episodes for each policy measured")
     one.add_argument("--marks", type=int, default=5, help="points of a curve")
     one.add_argument("--parts", nargs="+", choices=PARTS, default=["population", "conditioned"])
-    one.add_argument("--kinds", nargs="+", choices=("tandem", "s-ppo"), default=["tandem", "s-ppo"], help="for engine")
+    one.add_argument("--kinds", nargs="+", choices=("pc-ppo", "s-ppo"), default=["pc-ppo", "s-ppo"], help="for engine")
     one.add_argument("--betas", type=float, nargs="+", default=BETAS, help="of the step-wise barrier")
     one.add_argument("--out", type=Path, default=Path("results"))
     one.set_defaults(call=run)

@@ -21,17 +21,17 @@ import numpy as np
 from tandem.feel import build_system
 from tandem.learn import train_loop as engine
 from tandem.pareto import hypervolume
-from tandem.policy.evaluate import played
+from tandem.policy.evaluate import evaluate_policies
 from tandem.runs import trainer as training
-from tandem.runs.problem import with_shield_of
+from tandem.runs.problem import override_shield
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import load_scenario
 
 SEEDS = range(500, 508)
-OPTIONS = {"validation_episodes": 3, "archive": 50, "extension_steps": 8}  # as digits at scale paper
+OPTIONS = {"validation_episodes": 3, "archive_size": 50, "extension_steps": 8}  # as digits at scale paper
 
 
-class Last(training.Listener):
+class Last(training.Callback):
     """Keeps the algorithm, and the archive as it stood at last."""
 
     def standing(self, algorithm, now, seed, index=None):
@@ -43,7 +43,7 @@ def again(last: Last, system, sampling: str):
     kept = last.snapshots.kept
     policies = replace(last.algorithm.policy(kept.network, kept.normaliser, kept.preference), sampling=sampling)
     which = np.flatnonzero(np.asarray(last.snapshots.archive.valid))
-    parts = list(played(system, policies, episode_keys(SEEDS), which))
+    parts = list(evaluate_policies(system, policies, episode_keys(SEEDS), which))
     means = [np.concatenate([getattr(part, name).mean(axis=1) for part in parts]) for name in ("reward", "trainers")]
     return means[0], means[1]
 
@@ -51,9 +51,9 @@ def again(last: Last, system, sampling: str):
 def found(last: Last, task_system) -> dict:
     archive, reference = last.snapshots.archive, engine.reference_point(last.algorithm)
     seen = np.asarray(archive.points, np.float64)[np.asarray(archive.valid)]
-    luck = seen - again(last, last.algorithm.system, "everything")[0]
-    sampled, sampled_trainers = again(last, task_system, "everything")
-    used, used_trainers = again(last, task_system, "nothing")
+    luck = seen - again(last, last.algorithm.system, "stochastic")[0]
+    sampled, sampled_trainers = again(last, task_system, "stochastic")
+    used, used_trainers = again(last, task_system, "deterministic")
     best = int(np.argmax(sampled[:, 0]))
     return {
         "policies": len(seen),
@@ -85,7 +85,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         what = (measured if options.oracle else estimated, "c-moppo", "default", options.seed, Path(folder) / "run")
         training.train(*what, changes, listeners=[last])
-    result = found(last, build_system(with_shield_of(last.algorithm.options, measured)))
+    result = found(last, build_system(override_shield(last.algorithm.config, measured)))
     if options.json:
         asked = {"task": options.task, "oracle": options.oracle, "seed": options.seed, "options": changes}
         print(json.dumps({**asked, **result}, indent=2))

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.feel import build_system
-from tandem.policy import RULES
-from tandem.policy.rollout import episodes
+from tandem.policy import HEURISTICS
+from tandem.policy.rollout import rollout
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import load_scenario
 
@@ -32,7 +32,7 @@ RATES = {
 def played(system, rates, keys):
     def at(rate):
         changed = eqx.tree_at(lambda s: s.truth.learning_rate, system, rate)
-        _, outcome = episodes(changed, RULES["threshold"](), keys)
+        _, outcome = rollout(changed, HEURISTICS["threshold"](), keys)
         return outcome.accuracy, ~outcome.executed.train
 
     return jax.vmap(at)(rates)
@@ -62,7 +62,7 @@ def main() -> None:
         "processor": jax.devices()[0].device_kind,
         "rounds": options.rounds,
         "seeds": options.seeds,
-        "default": float(system.truth.learning_rate),
+        "default": float(system.measured_accuracy.learning_rate),
         "accuracy": rows,
     }
     if options.json:

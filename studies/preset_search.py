@@ -25,16 +25,16 @@ from tandem.errors import InputError
 from tandem.experiments.preset_criteria import (
     FLEET_SIZES,
     TABLE_3_MEDIANS,
-    Spread,
-    Verdict,
+    CriteriaResult,
+    HeuristicFront,
     best_server_accuracy,
-    judge,
-    judge_default,
-    spread,
+    check_criteria,
+    check_default_preset,
+    heuristic_front,
     violation_grid,
 )
 from tandem.feel import build_system
-from tandem.policy import RULES
+from tandem.policy import HEURISTICS
 from tandem.scenario import load_scenario
 
 SEARCHED = {
@@ -63,11 +63,11 @@ def candidates():
         yield {**changes, "accuracy.mapping.kappa": [math.floor(100 / best) / 100, k2, k3]}
 
 
-def distance(verdict: Verdict) -> float:
+def distance(verdict: CriteriaResult) -> float:
     return float(np.abs(np.log(verdict.medians / np.array(TABLE_3_MEDIANS))).sum())
 
 
-def draw(measured: Spread, path: Path) -> None:
+def draw(measured: HeuristicFront, path: Path) -> None:
     """Every feasible rule in the three projections, one colour a type of rule, the corners ringed."""
     labels = ("accuracy", "latency (s)", "energy (J)")
     types = np.array([type(rule).__name__ for rule in measured.rules])[measured.violation_rate == 0]
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--draw", type=Path, metavar="PNG", help="draw the shipped preset instead of searching")
     options = parser.parse_args()
     if options.draw:
-        draw(spread(build_system(load_scenario("paper"))), options.draw)
+        draw(heuristic_front(build_system(load_scenario("paper"))), options.draw)
     else:
         search(options.out)
 
@@ -103,21 +103,21 @@ def search(out: Path) -> None:
     tried, passed = 0, []
     for changes in track(list(candidates()), "criteria 2 and 3", console=console):
         tried += 1
-        verdict = judge_default("paper", changes)
+        verdict = check_default_preset("paper", changes)
         if verdict.corners_distinct and verdict.inside_box:
             passed.append((distance(verdict), tried, changes))
     passed.sort(key=lambda row: row[:2])
     console.print(f"{tried} tried, {len(passed)} meet criteria 2 and 3")
     for rank, (gap, _, changes) in enumerate(passed):
         try:
-            verdict = judge("paper", changes)
+            verdict = check_criteria("paper", changes)
         except InputError as error:
             console.print(f"#{rank}: some fleet of the grid cannot be served: {error}")
             continue
         if not verdict.runs_clean:
             console.print(f"#{rank}: violations {max(verdict.violations.values()):.2%}: {changes}")
             continue
-        grids = {name: violation_grid("paper", rule(), changes) for name, rule in RULES.items()}
+        grids = {name: violation_grid("paper", rule(), changes) for name, rule in HEURISTICS.items()}
         result = {
             "command": "python studies/preset_search.py",
             "tried": tried,

@@ -9,13 +9,13 @@ from tandem.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
     from tandem.feel import build_system
-    from tandem.policy import RULES
+    from tandem.policy import HEURISTICS
     from tandem.runs import open_run, simulate, train
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "RULES",
+    "HEURISTICS",
     "InputError",
     "Scenario",
     "__version__",

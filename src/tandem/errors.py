@@ -48,7 +48,7 @@ _FIXES = {
 }
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """What the user wrote, shortened."""
     if value is None:
         return "empty"
@@ -72,13 +72,13 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def problem(*location: str | int, said: str) -> ValidationError:
+def field_error(*location: str | int, said: str) -> ValidationError:
     """An error for a validator to raise about a field below its own: ``problem("defaults", "size", said="is ...")``."""
     kind = PydanticCustomError("said", "{said}", {"said": said})
     return ValidationError.from_exception_data("scenario", [InitErrorDetails(type=kind, loc=location, input=None)])
 
 
-def said_of(error: ErrorDetails) -> str:
+def describe_error(error: ErrorDetails) -> str:
     """What is wrong with a field and what to write instead, to follow the field's name."""
     match error["type"]:
         case "said":
@@ -89,6 +89,6 @@ def said_of(error: ErrorDetails) -> str:
             return "is missing; give it a value"
         case kind if kind in _FIXES:
             bounds = {name: f"{v:g}" if isinstance(v, float) else v for name, v in error.get("ctx", {}).items()}
-            return f"is {shown(error['input'])}; {_FIXES[kind].format(**bounds)}"
+            return f"is {short_repr(error['input'])}; {_FIXES[kind].format(**bounds)}"
         case _:
-            return f"is {shown(error['input'])}; {error['msg'][0].lower()}{error['msg'][1:]}"
+            return f"is {short_repr(error['input'])}; {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -72,12 +72,12 @@ def difference(first: ArrayLike, second: ArrayLike) -> Estimate:
     return _estimate(lambda one, other: one - other, [np.asarray(first), np.asarray(second)])
 
 
-def gain(first: ArrayLike, second: ArrayLike) -> Estimate:
+def relative_gain(first: ArrayLike, second: ArrayLike) -> Estimate:
     """How much larger the first mean is, as a share of the second."""
     return _estimate(lambda one, other: one / other - 1, [np.asarray(first), np.asarray(second)])
 
 
-def mean_gain(firsts: Sequence[ArrayLike], seconds: Sequence[ArrayLike]) -> Estimate:
+def mean_relative_gain(firsts: Sequence[ArrayLike], seconds: Sequence[ArrayLike]) -> Estimate:
     """The gain of each pair of means, and of these the mean."""
     count = len(firsts)
 

@@ -13,23 +13,23 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar("Tree")
-UNDIVIDED = PartitionSpec()  # type: ignore[no-untyped-call]
+REPLICATED = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-def stacked(members: Sequence[Tree]) -> Tree:
+def tree_stack(members: Sequence[Tree]) -> Tree:
     """One tree of arrays with an axis for the members; what is no array is that of the first."""
     arrays, rest = zip(*(eqx.partition(member, eqx.is_array) for member in members), strict=True)
     together: Tree = eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays), rest[0])
     return together
 
 
-def member(population: Tree, index: Any) -> Tree:
+def tree_index(population: Tree, index: Any) -> Tree:
     """One of the members, or several for an array of indices."""
     some: Tree = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, population)
     return some
 
 
-def concatenated(first: Tree, second: Tree) -> Tree:
+def tree_concat(first: Tree, second: Tree) -> Tree:
     """The members of two populations of a kind."""
 
     def both(one: Any, other: Any) -> Any:
@@ -39,12 +39,12 @@ def concatenated(first: Tree, second: Tree) -> Tree:
     return together
 
 
-def size(population: Any) -> int:
+def tree_length(population: Any) -> int:
     """How many members there are."""
     return int(jax.tree.leaves(eqx.filter(population, eqx.is_array))[0].shape[0])
 
 
-def room_for(capacity: int, population: Tree) -> Tree:
+def tree_zeros(capacity: int, population: Tree) -> Tree:
     """Blank slots for so many members."""
 
     def blank(leaf: Any) -> Any:
@@ -55,15 +55,15 @@ def room_for(capacity: int, population: Tree) -> Tree:
     return slots
 
 
-def members_mesh(members: int) -> Mesh:
+def member_mesh(members: int) -> Mesh:
     """The devices that can share members out evenly."""
     return Mesh(np.asarray(jax.devices()[: math.gcd(members, jax.device_count())]), ("members",))
 
 
-def everywhere(tree: Tree, mesh: Mesh) -> Tree:
+def replicate(tree: Tree, mesh: Mesh) -> Tree:
     """The tree with every array on every device. A program that is given one and returns one compiles only once."""
     if mesh.size == 1:
         return tree
     arrays, rest = eqx.partition(tree, eqx.is_array)
-    copies: Tree = eqx.combine(jax.device_put(arrays, NamedSharding(mesh, UNDIVIDED)), rest)
+    copies: Tree = eqx.combine(jax.device_put(arrays, NamedSharding(mesh, REPLICATED)), rest)
     return copies

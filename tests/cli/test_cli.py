@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tandem.cli.commands.simulate import POLICIES
-from tandem.policy import RULES
+from tandem.policy import HEURISTICS
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_nothing_of_an_earlier_run_stays_beside_a_new_result(tandem) -> None:
 
 
 def test_the_help_names_every_policy() -> None:
-    assert all(name in POLICIES for name in RULES)
+    assert all(name in POLICIES for name in HEURISTICS)
 
 
 def test_scenario_list(tandem) -> None:

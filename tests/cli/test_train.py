@@ -14,17 +14,17 @@ from tandem.cli.commands.train import PRESETS
 from tandem.learn import ALGORITHMS
 from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET
 
-TINY = "paper --set fleet.size=3 --set rounds=10 --train-set episodes=2 --train-set epochs=1 --train-set minibatches=1"
+TINY = "paper --set fleet.size=3 --set rounds=10 --train-set num_envs=2 --train-set update_epochs=1 --train-set num_minibatches=1"
 TINY += " --train-set validation_episodes=1"
-TANDEM = f"{TINY} --rounds 300 --train-set divisions=2 --train-set width=8".split()
+TANDEM = f"{TINY} --budget 300 --train-set preference_divisions=2 --train-set width=8".split()
 # Nine chunks of initialisation, two iterations of extension with two chunks each.
-CMOPPO = f"{TINY} --algorithm c-moppo --rounds 700 --train-set archive=4 --train-set preferences=2".split()
-CMOPPO += ["--train-set", "extended=1", "--train-set", "extension_steps=2"]
+CMOPPO = f"{TINY} --algorithm c-moppo --budget 700 --train-set archive_size=4 --train-set num_preferences=2".split()
+CMOPPO += ["--train-set", "num_extended=1", "--train-set", "extension_steps=2"]
 DELIVERED = ("front.json", "policies.safetensors")
 
 
 def process(folder: Path, *arguments: str, dying: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:
-    script = ["-m", "tandem"] if dying is None else [str(Path(__file__).with_name("dying.py")), *map(str, dying)]
+    script = ["-m", "tandem"] if dying is None else [str(Path(__file__).with_name("crash_at.py")), *map(str, dying)]
     command = [sys.executable, *script, "train", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
 
@@ -50,7 +50,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.Complete
 def test_json_alone_on_stdout(undisturbed) -> None:
     document = json.loads(undisturbed.stdout)
     assert document["folder"] == "runs/paper-tandem-default-seed0"
-    assert [document[name] for name in ("algorithm", "preset", "seed")] == ["tandem", "default", 0]
+    assert [document[name] for name in ("algorithm", "preset", "seed")] == ["pc-ppo", "default", 0]
     assert document["hypervolume"] > 0
     assert document["rounds"] <= 300
     assert document["rounds_per_s"] == pytest.approx(document["rounds"] / document["wall_s"])
@@ -128,8 +128,8 @@ def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, undistu
         (["--algorithm", "c-moppo"], "begun with tandem"),
         (["--preset", "quick"], "begun with default"),
         (["--seed", "1"], "begun with 0"),
-        (["--rounds", "400"], "begun with rounds=300"),
-        (["--train-set", "clip=0.3"], "begun with clip=0.1"),
+        (["--budget", "400"], "begun with budget=300"),
+        (["--train-set", "clip_eps=0.3"], "begun with clip_eps=0.1"),
         (["--no-shield"], "begun with shield=None"),
         (["--set", "fleet.size=4"], "its scenario is not"),
         (["jetson"], "its scenario is not"),
@@ -155,13 +155,13 @@ def test_what_agrees_with_the_run_is_not(tandem, undisturbed) -> None:
         (["--algorithm", "cmoppo"], "write 'c-moppo'"),
         (["--preset", "paper"], "tandem has no such preset; use one of default, quick"),
         (["--train-set", "learning_rte=0.1"], "write 'learning_rate'"),
-        (["--train-set", "clip=2"], "clip is 2; write a number < 1"),
-        (["--train-set", "clip"], "--train-set clip=0.2"),
+        (["--train-set", "clip_eps=2"], "clip_eps is 2; write a number < 1"),
+        (["--train-set", "clip_eps"], "--train-set clip_eps=0.2"),
         (["--train-set", "fleet_sizes=[3,"], "brackets"),
-        (["--train-set", "minibatches=7"], "does not divide"),
+        (["--train-set", "num_minibatches=7"], "does not divide"),
         (["--set", "fleet.sise=3"], "write 'size'"),
-        (["--rounds", "10"], "too few for one step"),
-        (["--rounds", "0"], "--rounds"),
+        (["--budget", "10"], "too few for one step"),
+        (["--budget", "0"], "--budget"),
         (["--seed", "-1"], "--seed"),
         (["--resume", "nowhere"], "nowhere: there is no such run"),
         (["--resume", "."], "is not a run"),
@@ -198,4 +198,4 @@ def test_the_help_names_every_algorithm_and_preset() -> None:
     names = IN_HELP.replace(",", " ").replace(" or ", " ").split()
     assert set(ALGORITHMS) <= set(names)
     assert all(preset in PRESETS for algorithm in ALGORITHMS.values() for preset in algorithm.presets)
-    assert (DEFAULT_ALGORITHM, DEFAULT_PRESET) == ("tandem", "default")  # as the help has it
+    assert (DEFAULT_ALGORITHM, DEFAULT_PRESET) == ("pc-ppo", "default")  # as the help has it

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import yaml
 
-from made_up import Pretending
+from fakes import Pretending
 from tandem.experiments.plotting import label
 from tandem.experiments.reference_front import reference_front
 from tandem.feel import build_system
-from tandem.learn import ALGORITHMS, Algorithm, begin, train
+from tandem.learn import ALGORITHMS, Algorithm, init_checkpoint, train
 from tandem.scenario import load_scenario
-from tandem.scenario.plugins import Cifar10Task, DigitsTask, Task
+from tandem.scenario.plugins import Cifar10TaskConfig, DigitsTaskConfig, TaskConfig
 from tandem.stats import mean
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,8 +48,15 @@ def test_the_shown_code_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # pre-trained models
     # What takes a minute with the preset shown takes seconds with a hundredth of its rounds.
-    short = {"rounds": 2000, "episodes": 2, "epochs": 1, "minibatches": 1, "divisions": 2, "validation_episodes": 1}
-    monkeypatch.setitem(ALGORITHMS["tandem"].presets, "quick", short)
+    short = {
+        "budget": 2000,
+        "num_envs": 2,
+        "update_epochs": 1,
+        "num_minibatches": 1,
+        "preference_divisions": 2,
+        "validation_episodes": 1,
+    }
+    monkeypatch.setitem(ALGORITHMS["pc-ppo"].presets, "quick", short)
     monkeypatch.setattr("tandem.experiments.reproduce.Here", Pretending)
     names: dict[str, object] = {"__name__": "shown"}
     exec(compile(python_blocks(document), document, "exec"), names)
@@ -62,15 +69,15 @@ def test_the_shown_code_runs(
 def keeps_its_word(kind: type[Algorithm]) -> None:
     """An algorithm that a document shows keeps its budget, and goes on from a checkpoint as if it had not stopped."""
     system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10}))
-    one = kind(system, kind.options_type(rounds=900, tried=5, archive=6))
+    one = kind(system, kind.config_type(budget=900, tried=5, archive=6))
     assert 800 < sum(stage.rounds for stage in one.stages) + one.validation_rounds <= 900
-    checkpoints = [begin(one, 0)]
+    checkpoints = [init_checkpoint(one, 0)]
     checkpoints += [now for now, _ in train(one, checkpoints[0])]
     *_, (again, _) = train(one, checkpoints[len(checkpoints) // 2])
     found, expected = (one.candidates(now.state) for now in (again, checkpoints[-1]))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a is b or np.array_equal(a, b)
-    assert 1 <= int(found.valid.sum()) <= one.most_candidates
+    assert 1 <= int(found.valid.sum()) <= one.max_candidates
 
 
 def test_the_calibration_reads_as_it_came_out() -> None:
@@ -138,14 +145,14 @@ def test_the_comparison_in_the_readme_is_that_of_the_results() -> None:
         volumes = [str(mean([float(row["hypervolume"]) for row in rows])) for rows in (ten, thirty)]
         sparsity = str(mean([float(row["sparsity"]) for row in ten]))
         policies = len(rows_of("pareto-fronts", algorithm=algorithm)) / 10
-        ours = " (ours)" if algorithm == "tandem" else ""
+        ours = " (ours)" if algorithm == "pc-ppo" else ""
         assert f"| {label(algorithm)}{ours} | " + " | ".join([*volumes, sparsity, f"{policies:.0f}"]) + " |" in text
 
 
 def test_what_oracles_reach_reads_as_it_came_out() -> None:
     text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
     by_c_moppo = []
-    columns = [(f"results/{task}", algorithm) for task in ("digits", "cifar10") for algorithm in ("c-moppo", "tandem")]
+    columns = [(f"results/{task}", algorithm) for task in ("digits", "cifar10") for algorithm in ("c-moppo", "pc-ppo")]
     for learned_from in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
         row = []
         for folder, algorithm in columns:
@@ -169,7 +176,7 @@ def test_what_fronts_end_with_reads_as_it_came_out() -> None:
     assert len(ends) == 24
     assert {f"{float(row['best_accuracy']):.3f}" for row in ends} == {"0.615"}
     by: dict[bool, list[str]] = {True: [], False: []}
-    for algorithm in ("c-moppo", "tandem"):
+    for algorithm in ("c-moppo", "pc-ppo"):
         for name in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
             rows = rows_of("accuracy-mapping-ends", "results/digits", algorithm=algorithm, learned_from=name)
             by[name == "oracle"].append(f"{sum(float(row['best_accuracy']) for row in rows) / 10:.2f}")
@@ -188,8 +195,8 @@ def in_federated(title: str, cells: list[str], best: int | None = None) -> bool:
     return "| " + " | ".join([title, *bold]) + " |" in (ROOT / "docs/federated.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("task", "kind"), [("digits", DigitsTask), ("cifar10", Cifar10Task)])
-def test_learning_rates_read_as_they_came_out(task: str, kind: type[Task]) -> None:
+@pytest.mark.parametrize(("task", "kind"), [("digits", DigitsTaskConfig), ("cifar10", Cifar10TaskConfig)])
+def test_learning_rates_read_as_they_came_out(task: str, kind: type[TaskConfig]) -> None:
     rows = data_of(f"learning-rates-{task}")["accuracy"]
     assert in_federated(
         f"`{task}` ([data](data/learning-rates-{task}.json))", [f"{row['learning_rate']:g}" for row in rows]
@@ -277,7 +284,7 @@ def test_the_best_front_known_reads_as_it_came_out() -> None:
         own = mean(volumes)
         makes = sum(policy["algorithm"] == algorithm for policy in known["policies"])
         assert f"| {label(algorithm)} | {own} | {own.scaled(100 / known['hypervolume'])} % | {makes} |" in text
-    ours = mean([float(row["hypervolume"]) for row in rows_of("devices", algorithm="tandem", size="10")])
+    ours = mean([float(row["hypervolume"]) for row in rows_of("devices", algorithm="pc-ppo", size="10")])
     assert f"At 10^6 rounds ours has {ours.value / known['hypervolume']:.1%}".replace("%", " %") in text
     assert f"{len(known['policies']):,} policies are left" in " ".join(text.split())
     theirs = mean([float(row["hypervolume"]) for row in rows_of("devices", algorithm="pg-morl", size="10")])

@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from made_up import Pretending, Silent
+from fakes import Pretending, Silent
 from tandem.errors import InputError
-from tandem.experiments import on_task, plan, reproduce
-from tandem.experiments.figures.accuracy_mapping import _faster, best_in_each, cells, falls, grounds
+from tandem.experiments import calibrate_scale, plan, reproduce
+from tandem.experiments.figures.accuracy_mapping import _faster, best_in_each, reward_sources, total_decrease, trials
 from tandem.experiments.plotting import COMPARED
 from tandem.experiments.report import Report
-from tandem.experiments.reward_source import Ground
-from tandem.experiments.scale import PAPER, SMOKE, Scale
+from tandem.experiments.reward_source import RewardSource
+from tandem.experiments.scale import FULL, SMOKE, Scale
 from tandem.experiments.task_calibration import MAPPINGS
-from tandem.experiments.trial import RUN, Cell, folder_of, read_result
+from tandem.experiments.trial import RUN, Trial, read_result, trial_dir
 from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import build_system
 from tandem.runs.evaluation import evaluate
-from tandem.runs.final_evaluation import SEEDS
+from tandem.runs.final_evaluation import EVALUATION_SEEDS
 from tandem.runs.run import open_run
 
-FITTED = [Ground("digits", kind, (0.04, 100.0, 0.002), 0.005, 0.97, 2) for kind in MAPPINGS]
-ON_DIGITS = SMOKE.on("digits", FITTED)
-SMALL = replace(SMOKE, size=2, tasks={"digits": replace(SMOKE.tasks["digits"], rounds=2000)})
+FITTED = [RewardSource("digits", kind, (0.04, 100.0, 0.002), 0.005, 0.97, 2) for kind in MAPPINGS]
+ON_DIGITS = SMOKE.for_task("digits", FITTED)
+SMALL = replace(SMOKE, size=2, tasks={"digits": replace(SMOKE.tasks["digits"], budget=2000)})
 
 
 def pretended(volume: Any, out: Path, names: tuple[str, ...] = ("accuracy-mapping",)) -> Report:
@@ -35,11 +35,11 @@ def pretended(volume: Any, out: Path, names: tuple[str, ...] = ("accuracy-mappin
 
 
 def verdicts(report: Report) -> dict[str, str]:
-    return {one.stated: one.verdict for section in report.sections for one in section.statements}
+    return {one.stated: one.verdict for section in report.sections for one in section.claims}
 
 
 def test_a_mapping_is_trained_on_and_the_task_measured_by() -> None:
-    mapped, oracle = (ON_DIGITS.cell("c-moppo", 0, ground=one) for one in (FITTED[1], FITTED[0].as_oracle()))
+    mapped, oracle = (ON_DIGITS.trial("c-moppo", 0, ground=one) for one in (FITTED[1], FITTED[0].as_oracle()))
     assert mapped.scenario().accuracy.task is None
     measured = mapped.measured_by()
     assert measured is not None
@@ -47,36 +47,36 @@ def test_a_mapping_is_trained_on_and_the_task_measured_by() -> None:
     assert measured.accuracy.mapping == mapped.scenario().accuracy.mapping
     assert (measured.accuracy.mapping.kind, measured.accuracy.pretrained) == ("log-rational", 0.97)  # type: ignore[attr-defined]
     assert oracle.scenario() == oracle.measured_by()
-    assert SMOKE.cell("c-moppo", 0).measured_by() is None
+    assert SMOKE.trial("c-moppo", 0).measured_by() is None
 
 
 def test_the_table_of_the_three_best_shares_its_cells() -> None:
-    own = cells(ON_DIGITS, ("c-moppo", "tandem"))
+    own = trials(ON_DIGITS, ("c-moppo", "pc-ppo"))
     assert len(set(own)) == 2 * 4 * ON_DIGITS.seeds
-    assert set(plan(["top3"], ON_DIGITS, ["c-moppo", "tandem"]).cells()) < set(own)
+    assert set(plan(["top3"], ON_DIGITS, ["c-moppo", "pc-ppo"]).cells()) < set(own)
     # Nobody draws the course of the others, and measuring costs.
     marks = {cell.algorithm: cell.marks for cell in plan(["top3"], ON_DIGITS).cells()}
-    assert marks == {name: ON_DIGITS.marks if name in ("c-moppo", "tandem") else 1 for name in COMPARED}
+    assert marks == {name: ON_DIGITS.marks if name in ("c-moppo", "pc-ppo") else 1 for name in COMPARED}
     assert ON_DIGITS.marks > 1
 
 
 def test_where_rounds_of_an_oracle_are_dear_the_table_learns_longer(tmp_path: Path) -> None:
     grounds = [replace(one, task="cifar10") for one in FITTED]
-    scale = PAPER.on("cifar10", grounds)
+    scale = FULL.for_task("cifar10", grounds)
     table, mapped = plan(["top3"], scale).cells(), plan(["accuracy-mapping"], scale).cells()
-    assert {cell.changes["rounds"] for cell in table} == {PAPER.rounds}
-    assert {cell.changes["rounds"] for cell in mapped} == {scale.rounds}
-    assert scale.rounds < PAPER.rounds
-    assert {cell.ground for cell in table} == {grounds[0]}
+    assert {cell.changes["rounds"] for cell in table} == {FULL.rounds}
+    assert {cell.changes["rounds"] for cell in mapped} == {scale.budget}
+    assert scale.budget < FULL.rounds
+    assert {cell.reward_source for cell in table} == {grounds[0]}
     report = reproduce(plan(["top3"], scale), tmp_path, Pretending(), 1, Silent())
     assert "unless a section says otherwise" in report.facts[0]
-    assert f"{PAPER.rounds:,} rounds" in report.sections[0].about
+    assert f"{FULL.rounds:,} rounds" in report.sections[0].about
 
 
-def as_the_paper_has_it(cell: Cell) -> float:
+def as_the_paper_has_it(cell: Trial) -> float:
     """The oracle a little ahead, all mappings alike."""
-    assert cell.ground is not None
-    return 60.0 if cell.ground.oracle else 58.5 + 0.1 * (cell.ground.mapping == MAPPINGS[2])
+    assert cell.reward_source is not None
+    return 60.0 if cell.reward_source.oracle else 58.5 + 0.1 * (cell.reward_source.mapping == MAPPINGS[2])
 
 
 def test_what_is_as_in_the_paper_agrees(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_ends_of_fronts_are_told(tmp_path: Path) -> None:
     report = pretended(as_the_paper_has_it, tmp_path)
     rows = list(csv.DictReader((tmp_path / "accuracy-mapping-ends.csv").open()))
     assert len(rows) == 2 * 4 * ON_DIGITS.seeds
-    one = ON_DIGITS.cell("c-moppo", 0, ground=FITTED[0].as_oracle())
+    one = ON_DIGITS.trial("c-moppo", 0, ground=FITTED[0].as_oracle())
     result = read_result(one, tmp_path)
     assert result is not None
     [found] = [r for r in rows if (r["algorithm"], r["learned_from"], r["seed"]) == ("c-moppo", "oracle", "0")]
@@ -111,15 +111,15 @@ def test_the_ends_of_fronts_are_told(tmp_path: Path) -> None:
 
 
 def test_what_is_not_disagrees(tmp_path: Path) -> None:
-    def far_apart(cell: Cell) -> float:
-        assert cell.ground is not None
-        return 60.0 if cell.ground.oracle else 50.0 + 2 * MAPPINGS.index(cell.ground.mapping)
+    def far_apart(cell: Trial) -> float:
+        assert cell.reward_source is not None
+        return 60.0 if cell.reward_source.oracle else 50.0 + 2 * MAPPINGS.index(cell.reward_source.mapping)
 
     report = pretended(far_apart, tmp_path)
     said = verdicts(report)
     assert said["C-MOPPO on mappings ends less than 5% below its oracle."] == "disagrees"
     assert said["C-MOPPO on mappings ends within 1.31%, whichever it is."] == "disagrees"
-    found = {one.stated: one.found for one in report.sections[0].statements}
+    found = {one.stated: one.found for one in report.sections[0].claims}
     assert (
         "power-law-exponential and log-exponential, by 8.00"
         in found["C-MOPPO on mappings ends within 1.31%, whichever it is."]
@@ -142,8 +142,8 @@ def test_who_converges_faster_is_open_if_most_did_before_anybody_looked() -> Non
 
 def test_falls_by_hand() -> None:
     curve = np.array([[100, 50.0, 0], [200, 60.0, 0], [300, 55.0, 0], [400, 40.0, 0], [500, 50.0, 0]])
-    assert falls(curve) == pytest.approx(20 / 50)
-    assert falls(curve[:2]) == 0
+    assert total_decrease(curve) == pytest.approx(20 / 50)
+    assert total_decrease(curve[:2]) == 0
 
 
 def test_what_goes_with_a_task_and_what_without() -> None:
@@ -152,8 +152,8 @@ def test_what_goes_with_a_task_and_what_without() -> None:
     with pytest.raises(InputError, match=r"accuracy-mapping: is only measured on a task; name one"):
         plan(["accuracy-mapping"], SMOKE)
     with pytest.raises(InputError, match=r"--task cifar10: is not for the scale cpu; use --scale smoke or paper"):
-        on_task(replace(SMOKE, name="cpu", tasks={}), "cifar10")
-    assert plan([], ON_DIGITS).algorithms[:2] == ("c-moppo", "tandem")
+        calibrate_scale(replace(SMOKE, name="cpu", tasks={}), "cifar10")
+    assert plan([], ON_DIGITS).algorithms[:2] == ("c-moppo", "pc-ppo")
 
 
 @pytest.fixture(scope="module")
@@ -163,41 +163,41 @@ def on_digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scale, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(out / "cache"))
         (out / "cells").mkdir()
-        return on_task(SMALL, "digits", out=out), out
+        return calibrate_scale(SMALL, "digits", out=out), out
 
 
 def test_a_calibration_is_kept(on_digits: tuple[Scale, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     scale, out = on_digits
     written = json.loads((out / "calibration-digits" / "calibration.json").read_text())
     fits = {fit["kind"]: (tuple(fit["kappa"]), fit["model_decay_per_s"]) for fit in written["fits"]}
-    assert {one.mapping: (one.kappa, one.decay_per_s) for one in scale.grounds} == fits
+    assert {one.mapping: (one.kappa, one.decay_per_s) for one in scale.reward_sources} == fits
     monkeypatch.setattr("tandem.experiments.task_calibration.calibrate", None)
-    assert on_task(SMALL, "digits", out=out) == scale
+    assert calibrate_scale(SMALL, "digits", out=out) == scale
     with pytest.raises(InputError, match=r"was calibrated for another fleet than this scale has"):
-        on_task(SMOKE, "digits", out=out)
+        calibrate_scale(SMOKE, "digits", out=out)
 
 
 def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
     """One mapping and the oracle, two seeds in one program each: what is delivered is what the truth says of it."""
     scale, out = on_digits
-    scale = replace(scale, grounds=scale.grounds[:1])
-    what = plan(["accuracy-mapping"], scale, ["tandem"])
+    scale = replace(scale, grounds=scale.reward_sources[:1])
+    what = plan(["accuracy-mapping"], scale, ["pc-ppo"])
     report = reproduce(what, out, together=2)
-    assert "Behind it are log-exponential" in report.sections[0].statements[0].found
-    for ground in grounds(scale):
-        cell = scale.cell("tandem", 1, ground=ground)
-        result, run = read_result(cell, out), open_run(folder_of(cell, out) / RUN)
+    assert "Behind it are log-exponential" in report.sections[0].claims[0].found
+    for ground in reward_sources(scale):
+        cell = scale.trial("pc-ppo", 1, ground=ground)
+        result, run = read_result(cell, out), open_run(trial_dir(cell, out) / RUN)
         truth = cell.measured_by()
         assert result is not None
         assert truth is not None
-        seeds = SEEDS[: ground.episodes]
+        seeds = EVALUATION_SEEDS[: ground.episodes]
         again = evaluate(build_system(truth), run.policies(), run.front, seeds, run.options.tolerance).front
         np.testing.assert_allclose(result.front, again.objectives, rtol=2e-3)
         assert result.curve[-1, 1] == pytest.approx(again.hypervolume, rel=2e-3)
         assert len(result.curve) == scale.marks
-        assert result.agreement is not None
-        assert result.agreement["rounds"] > 100
-        assert 0 < result.agreement["rmse"] < 1
+        assert result.fidelity is not None
+        assert result.fidelity["rounds"] > 100
+        assert 0 < result.fidelity["rmse"] < 1
         assert np.all(again.points * IN_USERS_UNITS > -1)
     again_out = reproduce(what, out, Pretending(fails=lambda cell: True), 2, Silent())  # all is done already
     assert verdicts(again_out) == verdicts(report)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from made_up import Pretending, Silent, made_up
+from fakes import Pretending, Silent, fake_result
 from tandem.errors import InputError
-from tandem.experiments.claims import judged, near
+from tandem.experiments.claims import check_claim, check_close
 from tandem.experiments.figures.convergence import rounds_to
 from tandem.experiments.figures.top3 import best_of, repeated
 from tandem.experiments.plotting import COMPARED, PROPOSED
@@ -17,14 +17,14 @@ from tandem.experiments.registry import THE_PAPERS
 from tandem.experiments.report import Report
 from tandem.experiments.reproduce import plan, reproduce
 from tandem.experiments.scale import SMOKE
-from tandem.experiments.trial import Cell
-from tandem.stats import Estimate, difference, gain, mean, mean_gain
+from tandem.experiments.trial import Trial
+from tandem.stats import Estimate, difference, mean, mean_relative_gain, relative_gain
 
 PAPERS = {one.name for one in THE_PAPERS}
 ORDER = ("c-moppo", "pg-morl", "moea-d", "s-ppo", "r-ppo")  # as the paper has it
 
 
-def as_the_paper_has_it(cell: Cell) -> float:
+def as_the_paper_has_it(cell: Trial) -> float:
     """C-MOPPO 16 % above PG-MORL and so on; fewer devices are easier; a larger beta is better."""
     place = ORDER.index(cell.algorithm) if cell.algorithm in ORDER else 6
     beta = cell.changes.get("beta", 0.9)
@@ -32,7 +32,7 @@ def as_the_paper_has_it(cell: Cell) -> float:
 
 
 def verdicts(report: Report) -> dict[str, str]:
-    return {one.stated: one.verdict for section in report.sections for one in section.statements}
+    return {one.stated: one.verdict for section in report.sections for one in section.claims}
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +84,12 @@ def test_the_report_says_the_same_in_both_forms(report: tuple[Report, Path]) -> 
         for name in section.figures:
             assert f"({name}.png)" in markdown
             assert f'src="{name}.svg"' in page
-        for one in section.statements:
+        for one in section.claims:
             assert one.stated in markdown
     assert page.count("<td class=") == sum(written.verdicts().values())
     assert all(line.count("|") >= 3 for line in markdown.splitlines() if line.startswith("|"))
     statements = list(csv.DictReader((out / "statements.csv").open()))
-    assert [row["stated"] for row in statements] == [one.stated for s in written.sections for one in s.statements]
+    assert [row["stated"] for row in statements] == [one.stated for s in written.sections for one in s.claims]
 
 
 def test_the_same_results_make_the_same_files(report: tuple[Report, Path]) -> None:
@@ -102,7 +102,7 @@ def test_the_same_results_make_the_same_files(report: tuple[Report, Path]) -> No
 
 
 def test_with_few_algorithms_what_needs_others_is_open(tmp_path: Path) -> None:
-    report = reproduce(plan(["all"], SMOKE, ["tandem", "s-ppo"]), tmp_path, Pretending(), 1, Silent())
+    report = reproduce(plan(["all"], SMOKE, ["pc-ppo", "s-ppo"]), tmp_path, Pretending(), 1, Silent())
     said = verdicts(report)
     assert said["C-MOPPO covers the front best, PG-MORL comes second."] == "open"
     assert said["Ours: Tandem has the highest hypervolume at every size."] == "open"
@@ -123,7 +123,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_beta_is_about_the_papers_algorithm_whoever_is_compared() -> None:
-    cells = plan(["beta"], SMOKE, ["tandem"]).cells()
+    cells = plan(["beta"], SMOKE, ["pc-ppo"]).cells()
     assert {cell.algorithm for cell in cells} == {PROPOSED}
 
 
@@ -131,8 +131,8 @@ def test_beta_is_about_the_papers_algorithm_whoever_is_compared() -> None:
 def test_an_estimate_of_constants_is_sure() -> None:
     assert mean([2.0, 2.0]) == Estimate(2.0, 2.0, 2.0)
     assert difference([5.0, 5.0], [3.0]) == Estimate(2.0, 2.0, 2.0)
-    assert gain([6.0], [4.0]) == Estimate(0.5, 0.5, 0.5)
-    assert mean_gain([[6.0], [4.0]], [[4.0], [4.0]]).value == pytest.approx(0.25)
+    assert relative_gain([6.0], [4.0]) == Estimate(0.5, 0.5, 0.5)
+    assert mean_relative_gain([[6.0], [4.0]], [[4.0], [4.0]]).value == pytest.approx(0.25)
     assert mean([1.0, 3.0]).scaled(-2) == Estimate(-4.0, -6.0, -2.0)
 
 
@@ -146,12 +146,12 @@ def test_the_interval_of_a_difference_is_as_wide_as_theory_has_it() -> None:
 
 def test_verdicts() -> None:
     sure, unsure, contrary = Estimate(1, 0.5, 2), Estimate(1, -0.5, 2), Estimate(-1, -2, -0.5)
-    assert judged("", "", sure, sure).verdict == "agrees"
-    assert judged("", "", sure, unsure).verdict == "open"
-    assert judged("", "", unsure, contrary, sure).verdict == "disagrees"
-    assert judged("", "").verdict == "open"
-    assert near("", Estimate(71.2, 70, 72), 79, 0.1).verdict == "agrees"
-    assert near("", Estimate(71.0, 70, 79), 79, 0.1).verdict == "disagrees"
+    assert check_claim("", "", sure, sure).verdict == "agrees"
+    assert check_claim("", "", sure, unsure).verdict == "open"
+    assert check_claim("", "", unsure, contrary, sure).verdict == "disagrees"
+    assert check_claim("", "").verdict == "open"
+    assert check_close("", Estimate(71.2, 70, 72), 79, 0.1).verdict == "agrees"
+    assert check_close("", Estimate(71.0, 70, 79), 79, 0.1).verdict == "disagrees"
 
 
 def test_numbers_have_the_digits_they_deserve() -> None:
@@ -175,4 +175,4 @@ def test_the_three_best_by_hand() -> None:
     assert top[1, :, 1].tolist() == [2.4, 2.5, 2.9]
     assert top[2, :, 2].tolist() == [0.4, 8.0, 9.0]
     assert repeated(top) == pytest.approx(1 - 4 / 9)
-    assert repeated(best_of(made_up(SMOKE.cell("s-ppo", 0)).front[:1])) == pytest.approx(8 / 9)
+    assert repeated(best_of(fake_result(SMOKE.trial("s-ppo", 0)).front[:1])) == pytest.approx(8 / 9)

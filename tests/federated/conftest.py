@@ -25,4 +25,4 @@ def numbered_pool() -> Pool:
     """A hundred images of 2 by 2 pixels, all different: the first pixel says which."""
     images = np.zeros((100, 2, 2, 1), np.uint8)
     images[:, 0, 0, 0] = np.arange(100)
-    return Pool.of(LabelledImages(images, (np.arange(100) // 10).astype(np.int32)), 10)
+    return Pool.from_images(LabelledImages(images, (np.arange(100) // 10).astype(np.int32)), 10)

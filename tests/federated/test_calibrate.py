@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.cli.main import main
-from tandem.federated.calibration.cache import Notebook
+from tandem.federated.calibration.cache import MeasurementCache
 from tandem.federated.calibration.driver import SO_FAR, _title, calibrate
-from tandem.federated.calibration.fit import SHAPES, Goodness, fit_all, fit_decay
+from tandem.federated.calibration.fit import SHAPES, FitQuality, fit_all, fit_decay
 from tandem.federated.calibration.grid import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements, measure, plan_for
-from tandem.federated.simulation import FederatedTruth
+from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.accuracy import MAPPINGS
 from tandem.feel.system import System, build_system
 from tandem.scenario import load_scenario
@@ -49,7 +49,7 @@ def grids() -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_a_fit_finds_what_made_the_data(kind: type[kinds.AccuracyMapping]) -> None:
+def test_a_fit_finds_what_made_the_data(kind: type[kinds.AccuracyMappingConfig]) -> None:
     name = kind.model_fields["kind"].default
     k1, k2, k3 = CONSTANTS[name]
     x, y, age = grids()
@@ -63,7 +63,7 @@ def test_a_fit_finds_what_made_the_data(kind: type[kinds.AccuracyMapping]) -> No
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_shapes_are_the_simulators(kind: type[kinds.AccuracyMapping]) -> None:
+def test_shapes_are_the_simulators(kind: type[kinds.AccuracyMappingConfig]) -> None:
     constants = CONSTANTS[kind.model_fields["kind"].default]
     mapping = MAPPINGS[kind](*(jnp.asarray(k) for k in constants))
     for x, y in ((1.0, 1.0), (37.0, 12.0), (800.0, 90.0)):
@@ -82,7 +82,7 @@ def test_any_measurement_gives_constants_a_scenario_may_have(seed: int) -> None:
 
 
 def test_goodness_by_hand() -> None:
-    found = Goodness.of(np.array([0.0, 1.0]), np.array([0.0, 0.5]))
+    found = FitQuality.from_residuals(np.array([0.0, 1.0]), np.array([0.0, 0.5]))
     assert found.rmse == pytest.approx(np.sqrt(0.125))
     assert found.r2 == pytest.approx(1 - 0.125 / 0.25)
     assert fit_decay(measurements(np.full((7, 5, 6), 0.5))) == pytest.approx(0, abs=1e-6)
@@ -159,8 +159,8 @@ def test_interrupted_calibration_leaves_nothing_half_written(tmp_path: Path) -> 
 
 
 def test_a_killed_calibration_goes_on_where_it_stopped(tmp_path: Path, digits_system: System) -> None:
-    truth = digits_system.truth
-    assert isinstance(truth, FederatedTruth)
+    truth = digits_system.measured_accuracy
+    assert isinstance(truth, FederatedSimulation)
     plan = plan_for(truth, digits_system.size, round_s=2.5, most_samples=16, rounds=9)
     grid: dict[str, Any] = {"worlds": 2, "seed": 0, "volumes": (8, 16), "data_ages_s": (1.0, 5.0)}
     whole = measure(truth, plan, **grid)
@@ -171,17 +171,17 @@ def test_a_killed_calibration_goes_on_where_it_stopped(tmp_path: Path, digits_sy
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(truth, plan, **grid, told=dies, notebook=Notebook(path, "this"))
-    kept = Notebook(path, "this")
+        measure(truth, plan, **grid, told=dies, notebook=MeasurementCache(path, "this"))
+    kept = MeasurementCache(path, "this")
     measured_again: list[Any] = []
     kept.add, add = lambda *cell: (measured_again.append(cell[0]), add(*cell)), kept.add  # type: ignore[method-assign]
     resumed = measure(truth, plan, **grid, notebook=kept)
     assert measured_again == [(16, 5.0)]
     np.testing.assert_array_equal(resumed.accuracy, whole.accuracy)
     np.testing.assert_array_equal(resumed.standard_error, whole.standard_error)
-    assert Notebook(path, "that").found((8, 1.0)) is None  # of another measurement
+    assert MeasurementCache(path, "that").get((8, 1.0)) is None  # of another measurement
     path.write_text('{"title": "this", "cel')
-    assert Notebook(path, "this").found((8, 1.0)) is None
+    assert MeasurementCache(path, "this").get((8, 1.0)) is None
 
 
 def test_calibrate_keeps_what_it_has_measured(tmp_path: Path, digits_system: System) -> None:
@@ -196,8 +196,8 @@ def test_calibrate_keeps_what_it_has_measured(tmp_path: Path, digits_system: Sys
 
 
 def test_a_calibration_is_named_by_all_it_depends_on(digits_system: System) -> None:
-    truth = digits_system.truth
-    assert isinstance(truth, FederatedTruth)
+    truth = digits_system.measured_accuracy
+    assert isinstance(truth, FederatedSimulation)
     scenario, how = load_scenario("paper"), {"seed": 0}
     other = load_scenario("paper", {"fleet.size": 4})
     weights = eqx.tree_at(lambda t: t.model.head.bias, truth, truth.model.head.bias + 1)
@@ -257,4 +257,4 @@ def test_pretrain_says_how_good_the_model_is(tandem: Any, tmp_path: Path) -> Non
     assert document["accuracy"] > 0.85
     assert document["weights"] == 2410
     used = build_system(load_scenario("paper", ["accuracy.task={kind: digits, pretrained_path: m.safetensors}"]))
-    assert float(used.truth.accuracy) == pytest.approx(document["accuracy"])
+    assert float(used.measured_accuracy.accuracy) == pytest.approx(document["accuracy"])

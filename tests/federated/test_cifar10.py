@@ -18,7 +18,7 @@ from tandem.federated.tasks.base import Cifar10
 from tandem.federated.tasks.cifar10 import find_cifar10
 from tandem.federated.tasks.pretraining import accuracy_on, fingerprint, read_pretrained
 from tandem.io.tree_io import read_arrays
-from tandem.scenario.plugins import Cifar10Task
+from tandem.scenario.plugins import Cifar10TaskConfig
 
 
 def both(folder: Path) -> tuple[LabelledImages, LabelledImages]:
@@ -152,10 +152,10 @@ def test_the_real_one() -> None:
 
 @real
 def test_the_shipped_model_is_as_good_as_it_says_and_of_the_recipe() -> None:
-    task = Cifar10(Cifar10Task(path=Path(os.environ["TANDEM_CIFAR10"])))
+    task = Cifar10(Cifar10TaskConfig(path=Path(os.environ["TANDEM_CIFAR10"])))
     assert task.shipped is not None
     model, (_, note) = read_pretrained(task, task.shipped), read_arrays(task.shipped)
     # Rounding differs between processors, and with it a few answers of ten thousand.
     assert accuracy_on(model.model, task.data().requests) == pytest.approx(model.accuracy, abs=0.001)
     if find_cifar10(Path(os.environ["TANDEM_CIFAR10"])).train[0].suffix == ".parquet":  # the form it was made from
-        assert note["fingerprint"] == fingerprint(task, task.data(), task.recipe, seed=0)
+        assert note["fingerprint"] == fingerprint(task, task.data(), task.pretrain_config, seed=0)

@@ -11,27 +11,27 @@ import scipy.ndimage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.federated.data import Pool, requests_at
-from tandem.federated.drift import DeviceWorld, DriftSettings, conditions, device_world
-from tandem.federated.image_drift import LOOKS, ROTATION_PER_UNIT, SHIFT_PER_UNIT, another_view, seen
-from tandem.scenario.plugins import Drift
+from tandem.federated.data import Pool, sample_requests
+from tandem.federated.drift import DeviceDrift, DriftParameters, drift_at, init_device_drift
+from tandem.federated.image_drift import NUM_TRANSFORMS, ROTATION_PER_UNIT, SHIFT_PER_UNIT, apply_drift, shifted_view
+from tandem.scenario.plugins import DriftConfig
 
-SETTINGS = DriftSettings.of(Drift())
+SETTINGS = DriftParameters.from_config(DriftConfig())
 # Compiled once, as they are used.
-conditions, requests_at, seen = (eqx.filter_jit(f) for f in (conditions, requests_at, seen))
+drift_at, sample_requests, apply_drift = (eqx.filter_jit(f) for f in (drift_at, sample_requests, apply_drift))
 
 
 @eqx.filter_jit
-def draw(seed: Any, device: Any) -> DeviceWorld:
-    return device_world(jax.random.key(seed), device, 10)
+def draw(seed: Any, device: Any) -> DeviceDrift:
+    return init_device_drift(jax.random.key(seed), device, 10)
 
 
-def world(device: int, seed: int = 0) -> DeviceWorld:
+def world(device: int, seed: int = 0) -> DeviceDrift:
     return draw(jnp.asarray(seed), jnp.asarray(device))
 
 
 def test_at_time_0_nothing_has_changed() -> None:
-    shares, look = conditions(world(3), SETTINGS, 10, jnp.zeros(()))
+    shares, look = drift_at(world(3), SETTINGS, 10, jnp.zeros(()))
     np.testing.assert_allclose(shares, 0.1)
     np.testing.assert_array_equal(look, 0)
 
@@ -39,12 +39,12 @@ def test_at_time_0_nothing_has_changed() -> None:
 def test_devices_differ_and_have_something_in_common() -> None:
     times = jnp.linspace(0, 3000, 200)
 
-    def features(settings: DriftSettings, device: int) -> np.ndarray:
-        return np.asarray(jax.vmap(lambda t: conditions(world(device), settings, 10, t)[1])(times))
+    def features(settings: DriftParameters, device: int) -> np.ndarray:
+        return np.asarray(jax.vmap(lambda t: drift_at(world(device), settings, 10, t)[1])(times))
 
-    alike = [features(DriftSettings.of(Drift(shared=1)), n) for n in (0, 1)]
+    alike = [features(DriftParameters.from_config(DriftConfig(shared=1)), n) for n in (0, 1)]
     np.testing.assert_array_equal(*alike)
-    apart = [features(DriftSettings.of(Drift(shared=0)), n) for n in (0, 1)]
+    apart = [features(DriftParameters.from_config(DriftConfig(shared=0)), n) for n in (0, 1)]
     between = [features(SETTINGS, n) for n in (0, 1)]
 
     def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -56,7 +56,7 @@ def test_devices_differ_and_have_something_in_common() -> None:
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 1000), time_s=st.floats(-5, 1e5))
 def test_shares_are_shares(seed: int, time_s: float) -> None:
-    shares, look = conditions(world(1, seed), SETTINGS, 10, jnp.asarray(time_s))
+    shares, look = drift_at(world(1, seed), SETTINGS, 10, jnp.asarray(time_s))
     assert np.all(np.asarray(shares) > 0)
     np.testing.assert_allclose(np.sum(shares), 1, atol=1e-5)
     assert np.all(np.isfinite(look))
@@ -66,7 +66,7 @@ def test_what_is_near_in_time_is_alike() -> None:
     """The distance from time 0 grows to its end within a few time scales, over many worlds."""
 
     def far(time_s: float) -> float:
-        looks = [conditions(world(0, seed), SETTINGS, 10, jnp.asarray(time_s))[1] for seed in range(60)]
+        looks = [drift_at(world(0, seed), SETTINGS, 10, jnp.asarray(time_s))[1] for seed in range(60)]
         return float(np.mean(np.square(looks)))
 
     distances = [far(t) for t in (1, 10, 50, 300)]
@@ -77,21 +77,21 @@ def test_what_is_near_in_time_is_alike() -> None:
 
 def test_requests_follow_the_shares(numbered_pool: Pool) -> None:
     time_s = jnp.asarray(200.0)
-    shares, _ = conditions(world(0), SETTINGS, 10, time_s)
-    labels = requests_at(numbered_pool, SETTINGS, world(0), jnp.arange(20_000), time_s).labels
+    shares, _ = drift_at(world(0), SETTINGS, 10, time_s)
+    labels = sample_requests(numbered_pool, SETTINGS, world(0), jnp.arange(20_000), time_s).labels
     found = np.bincount(np.asarray(labels), minlength=10) / 20_000
     np.testing.assert_allclose(found, shares, atol=0.015)
 
 
 def test_no_look_no_change() -> None:
     images = jax.random.uniform(jax.random.key(0), (3, 8, 8, 1))
-    np.testing.assert_allclose(seen(images, jnp.zeros(LOOKS)), images, atol=1e-5)
+    np.testing.assert_allclose(apply_drift(images, jnp.zeros(NUM_TRANSFORMS)), images, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rotation", "right", "down"), [(1.0, 0.0, 0.0), (0.0, 1.5, 0.0), (-2.0, 0.7, -1.3)])
 def test_moving_is_bilinear_interpolation(rotation: float, right: float, down: float) -> None:
     image = np.asarray(jax.random.uniform(jax.random.key(2), (9, 7)))
-    found = seen(jnp.asarray(image)[None, :, :, None], jnp.asarray([0, 0, rotation, right, down, 0.0]))
+    found = apply_drift(jnp.asarray(image)[None, :, :, None], jnp.asarray([0, 0, rotation, right, down, 0.0]))
     angle = ROTATION_PER_UNIT * rotation
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     middle = np.array([4.0, 3.0])
@@ -101,17 +101,17 @@ def test_moving_is_bilinear_interpolation(rotation: float, right: float, down: f
 
 
 @settings(deadline=None, max_examples=20)
-@given(look=st.lists(st.floats(-20, 20), min_size=LOOKS, max_size=LOOKS))
+@given(look=st.lists(st.floats(-20, 20), min_size=NUM_TRANSFORMS, max_size=NUM_TRANSFORMS))
 def test_a_sensor_holds_what_it_can(look: list[float]) -> None:
     images = jax.random.uniform(jax.random.key(0), (2, 4, 4, 3))
-    found = np.asarray(seen(images, jnp.asarray(look)))
+    found = np.asarray(apply_drift(images, jnp.asarray(look)))
     assert found.min() >= 0
     assert found.max() <= 1
 
 
 def test_the_first_view_is_the_image_itself() -> None:
     images = jax.random.randint(jax.random.key(0), (6, 4, 4, 1), 0, 255).astype(jnp.uint8)
-    views = another_view(images, jnp.arange(6))
+    views = shifted_view(images, jnp.arange(6))
     np.testing.assert_array_equal(views[0], images[0])
     np.testing.assert_array_equal(views[1], jnp.roll(images[1], 1, 0))
     np.testing.assert_array_equal(views[4], jnp.roll(images[4], -1, 1))

@@ -12,14 +12,14 @@ import pytest
 
 from tandem.errors import InputError
 from tandem.federated.tasks import pretraining
-from tandem.federated.tasks.base import Cifar10, Digits, Recipe, Task
+from tandem.federated.tasks.base import Cifar10, Digits, PretrainConfig, Task
 from tandem.federated.tasks.models import weight_count
-from tandem.federated.tasks.pretraining import Progressed, augmented, kept_at, pretrain, pretrained
-from tandem.io.tree_io import arrays_of, write_arrays
-from tandem.scenario.plugins import Cifar10Task, DigitsTask
+from tandem.federated.tasks.pretraining import Progressed, augment, cache_path, load_pretrained, pretrain
+from tandem.io.tree_io import flatten_arrays, write_arrays
+from tandem.scenario.plugins import Cifar10TaskConfig, DigitsTaskConfig
 
-DIGITS = Digits(DigitsTask())
-SHORT = dataclasses.replace(Digits.recipe, epochs=4)
+DIGITS = Digits(DigitsTaskConfig())
+SHORT = dataclasses.replace(Digits.pretrain_config, epochs=4)
 
 
 def test_digits_are_learned_in_seconds_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,11 +27,11 @@ def test_digits_are_learned_in_seconds_and_kept(tmp_path: Path, monkeypatch: pyt
     data = DIGITS.data()
     assert (len(data.pretraining), len(data.requests)) == (899, 898)
     begun = time.monotonic()
-    made = pretrained(DIGITS, data)
+    made = load_pretrained(DIGITS, data)
     assert time.monotonic() - begun < 30
     assert made.accuracy > 0.94
-    assert made.path == kept_at(DIGITS, data, DIGITS.recipe, 0)
-    again = pretrained(DIGITS, data)
+    assert made.path == cache_path(DIGITS, data, DIGITS.pretrain_config, 0)
+    again = load_pretrained(DIGITS, data)
     assert again.accuracy == made.accuracy
     assert jax.tree.all(jax.tree.map(np.array_equal, again.model, made.model))
 
@@ -74,47 +74,47 @@ def test_a_model_comes_with_the_package_and_ones_own_goes_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    task, data = Cifar10(Cifar10Task(path=tmp_path)), DIGITS.data()
-    shipped = pretrained(task, data)
+    task, data = Cifar10(Cifar10TaskConfig(path=tmp_path)), DIGITS.data()
+    shipped = load_pretrained(task, data)
     assert shipped.path == Cifar10.shipped
     assert weight_count(shipped.model) == 50_154
     assert shipped.accuracy >= 0.8
-    own = kept_at(task, data, task.recipe, seed=0)
+    own = cache_path(task, data, task.pretrain_config, seed=0)
     own.parent.mkdir(parents=True, exist_ok=True)
     fresh = task.model(jax.random.key(1))
-    write_arrays(own, arrays_of(fresh), {"task": "cifar10", "accuracy": 0.1})
-    found = pretrained(task, data)
+    write_arrays(own, flatten_arrays(fresh), {"task": "cifar10", "accuracy": 0.1})
+    found = load_pretrained(task, data)
     assert (found.path, found.accuracy) == (own, 0.1)
     assert jax.tree.all(jax.tree.map(np.array_equal, found.model, fresh))
 
 
 def test_a_long_pretraining_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Cifar10(Cifar10Task(path=tmp_path))
+    task = Cifar10(Cifar10TaskConfig(path=tmp_path))
     monkeypatch.setattr(Cifar10, "shipped", None)
     with pytest.raises(InputError, match=r"no pre-trained model yet; make one with 'tandem pretrain cifar10 --data "):
-        pretrained(task, DIGITS.data())
+        load_pretrained(task, DIGITS.data())
 
 
 def test_another_tasks_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "digits.safetensors"
     pretrain(DIGITS, DIGITS.data(), path, SHORT)
-    task = Cifar10(Cifar10Task(path=tmp_path, pretrained_path=path))
+    task = Cifar10(Cifar10TaskConfig(path=tmp_path, pretrained_path=path))
     with pytest.raises(InputError, match="is not a pre-trained model for cifar10"):
-        pretrained(task, DIGITS.data())
+        load_pretrained(task, DIGITS.data())
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="cut short or damaged"):
-        pretrained(Digits(DigitsTask(pretrained_path=path)), DIGITS.data())
+        load_pretrained(Digits(DigitsTaskConfig(pretrained_path=path)), DIGITS.data())
 
 
 def test_augmentation_shifts_and_mirrors() -> None:
     images = jnp.zeros((64, 9, 9, 1)).at[:, 4, 4].set(1.0)
-    recipe = Recipe(1, 1, 1e-3, 0.0, shift_pixels=2, mirror=True, quick=True)
-    found = np.asarray(augmented(images, recipe, jax.random.key(0)))
+    recipe = PretrainConfig(1, 1, 1e-3, 0.0, shift_pixels=2, mirror=True, quick=True)
+    found = np.asarray(augment(images, recipe, jax.random.key(0)))
     places: Any = {tuple(np.argwhere(image[..., 0])[0]) for image in found}
     assert all(2 <= row <= 6 and 2 <= column <= 6 for row, column in places)
     assert len(places) > 10
-    still: Recipe = dataclasses.replace(recipe, shift_pixels=0, mirror=False)
-    np.testing.assert_array_equal(augmented(images, still, jax.random.key(0)), images)
+    still: PretrainConfig = dataclasses.replace(recipe, shift_pixels=0, mirror=False)
+    np.testing.assert_array_equal(augment(images, still, jax.random.key(0)), images)
 
 
 def test_a_task_is_two_functions_and_what_may_come_with_it() -> None:

@@ -16,10 +16,10 @@ from reference import CONVERSIONS, MAPPINGS, Device, Fleet, FleetReference, outs
 
 from tandem.errors import InputError
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, observe, reset, step
-from tandem.feel.accuracy import build_mapping
+from tandem.feel.accuracy import build_accuracy_mapping
 from tandem.feel.queues import waiting_time
-from tandem.scenario import Scenario, device_table, load_scenario
-from tandem.scenario.plugins import AccuracyMapping
+from tandem.scenario import Scenario, build_device_table, load_scenario
+from tandem.scenario.plugins import AccuracyMappingConfig
 
 # What shapes the compiled program: size, shield, mapping, arrivals, fading. Everything else is drawn.
 KINDS = [
@@ -136,7 +136,7 @@ def play(system: System, key: jax.Array, actions: Action) -> tuple[FleetState, F
 
 def reference_of(scenario: Scenario, system: System) -> FleetReference:
     """The reference of a scenario, from the scenario itself and the drawn table, not from the system's arrays."""
-    table = device_table(scenario)
+    table = build_device_table(scenario)
     limits = scenario.limits
     conversion = [_conversion(scenario.fleet.devices[group]) for group in table.groups]
     devices = [
@@ -422,13 +422,13 @@ def mapping_under_jit() -> Callable[..., Any]:
     age=st.floats(1, 60),
 )
 def test_mapping_functions(kind: str, kappa: tuple[float, float, float], samples: float, age: float) -> None:
-    mapping = build_mapping(AccuracyMapping.choose({"kind": kind, "kappa": kappa}))
+    mapping = build_accuracy_mapping(AccuracyMappingConfig.parse({"kind": kind, "kappa": kappa}))
     ours = mapping_under_jit()(mapping, jnp.asarray(samples), jnp.asarray(age))
     theirs = MAPPINGS[kind](kappa, samples, age)
     assert float(ours) == pytest.approx(theirs, rel=2e-5, abs=1e-30)
 
 
-@pytest.mark.parametrize("kind", ["paper", "full"])
+@pytest.mark.parametrize("kind", ["minimal", "full"])
 def test_the_observation_is_the_papers_state(kind: str) -> None:
     scenario = load_scenario("paper", {"fleet.size": 3, "observation": kind})
     system = build_system(scenario)

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from tandem.errors import InputError
-from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, may_train, reset, serve_all, step
+from tandem.feel import Action, FleetState, RoundOutcome, System, action_mask, build_system, reset, serve_all, step
 from tandem.feel.channel import ChannelModel, StaticChannel
-from tandem.feel.shield import keep_most, project
+from tandem.feel.shield import project, top_k_mask
 from tandem.scenario import load_scenario
 
 ROUNDS = 100
@@ -37,12 +37,12 @@ class NoWorse(ChannelModel):
 
 
 def no_worse(system: System) -> System:
-    return eqx.tree_at(lambda s: s.channel, system, NoWorse(system.channel, system.envelope.worst_gain))
+    return eqx.tree_at(lambda s: s.channel, system, NoWorse(system.channel, system.worst_case.worst_gain))
 
 
 def at_worst(system: System) -> System:
     """The same system in the worst channel planned for, in every round."""
-    return eqx.tree_at(lambda s: s.channel, system, StaticChannel(system.envelope.worst_gain))
+    return eqx.tree_at(lambda s: s.channel, system, StaticChannel(system.worst_case.worst_gain))
 
 
 @cache
@@ -252,10 +252,10 @@ def test_what_is_feasible_passes_unchanged(size: int) -> None:
     """Trainers who may, few enough, and everybody with all the power and frequency there is."""
     system, rng = paper_fleet(size), np.random.default_rng(size)
     states = random_states(system, rng, 256)
-    states = eqx.tree_at(lambda s: s.queue, states, jnp.minimum(states.queue, system.envelope.queue_limit))
-    room = int(np.min(np.asarray(system.envelope.most_trainers)))
+    states = eqx.tree_at(lambda s: s.queue, states, jnp.minimum(states.queue, system.worst_case.queue_limit))
+    room = int(np.min(np.asarray(system.worst_case.max_trainers)))
     assert room >= 1
-    able = np.asarray(jax.vmap(may_train, in_axes=(None, 0))(system, states))
+    able = np.asarray(jax.vmap(action_mask, in_axes=(None, 0))(system, states))
     order = np.argsort(np.where(able, rng.random(able.shape), 2.0), axis=1).argsort(axis=1)
     train = able & (order < rng.integers(0, room + 1, (256, 1)))
     assert np.any(train)
@@ -278,7 +278,7 @@ def kept_by_sorting(willing: list[bool], data: list[float], room: int) -> list[b
     return [n in first for n in range(len(data))]
 
 
-keep = jax.jit(keep_most)
+keep = jax.jit(top_k_mask)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 10, 33])
@@ -316,7 +316,7 @@ def one_at_a_time(system: System, states: FleetState) -> tuple[Any, RoundOutcome
             asked = Action(train=jnp.arange(system.size) == device, power=zero, frequency=zero)
             return step(system, rested, asked)[1], asked
 
-        return may_train(system, rested), *jax.vmap(alone)(jnp.arange(system.size))
+        return action_mask(system, rested), *jax.vmap(alone)(jnp.arange(system.size))
 
     return jax.vmap(from_state)(states)
 
@@ -387,7 +387,7 @@ def test_a_thousand_devices() -> None:
     for n in range(1, 9):
         assert not np.any(getattr(outcomes.violations, f"c{n}")), f"C{n}"
     assert np.any(outcomes.trained)
-    assert np.all(np.sum(outcomes.executed.train, axis=1) <= np.max(np.asarray(system.envelope.most_trainers)))
+    assert np.all(np.sum(outcomes.executed.train, axis=1) <= np.max(np.asarray(system.worst_case.max_trainers)))
 
 
 def test_random_arrivals_and_fading_break_it_no_more_than_planned() -> None:

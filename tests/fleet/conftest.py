@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from small_fleet import FLEET, SEED, SIZE, Carrier
+from small_fleet import FLEET, SEED, SIZE, Transport
 
-from tandem.federated.fleet.client_round import Place
-from tandem.federated.fleet.client_store import Device
+from tandem.federated.fleet.client_round import ClientContext
+from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import to_bytes
-from tandem.federated.fleet.spec import Problem, problem_of
+from tandem.federated.fleet.spec import FleetSpec, build_spec
 from tandem.feel import System, build_system
 from tandem.scenario import load_scenario
 
@@ -25,21 +25,21 @@ def system(cache: None) -> System:
 
 
 @pytest.fixture(scope="session")
-def problem(cache: None) -> Problem:
-    return problem_of(load_scenario("paper", FLEET), SEED)
+def problem(cache: None) -> FleetSpec:
+    return build_spec(load_scenario("paper", FLEET), SEED)
 
 
 @pytest.fixture(scope="session")
-def places(problem: Problem) -> list[Place]:
-    return [Place.of(problem, n) for n in range(SIZE)]
+def places(problem: FleetSpec) -> list[ClientContext]:
+    return [ClientContext.init(problem, n) for n in range(SIZE)]
 
 
 @pytest.fixture
-def devices(places: list[Place], tmp_path: Path) -> list[Device]:
-    return [Device(place, tmp_path, SimulatedHardware(), patience_s=0.2) for place in places]
+def devices(places: list[ClientContext], tmp_path: Path) -> list[ClientHandler]:
+    return [ClientHandler(place, tmp_path, SimulatedHardware(), patience_s=0.2) for place in places]
 
 
 @pytest.fixture
-def direct(devices: list[Device]) -> Carrier:
+def direct(devices: list[ClientHandler]) -> Transport:
     """A carrier that never fails."""
-    return lambda instructions: {order.device: devices[order.device].answer(to_bytes(order)) for order in instructions}
+    return lambda instructions: {order.device: devices[order.device].handle(to_bytes(order)) for order in instructions}

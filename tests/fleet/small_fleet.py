@@ -1,8 +1,8 @@
 """The fleet of these tests."""
 
-from tandem.federated.fleet.runner import Carrier
+from tandem.federated.fleet.runner import Transport
 
 SIZE, SEED = 4, 3
 FLEET = {"accuracy.task": "digits", "fleet.size": SIZE, "rounds": 12}
 
-__all__ = ["FLEET", "SEED", "SIZE", "Carrier"]
+__all__ = ["FLEET", "SEED", "SIZE", "Transport"]

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_fleet import SIZE
 
-from tandem.federated.fleet.client import Station, obey, whole
-from tandem.federated.fleet.client_round import Place
+from tandem.federated.fleet.client import ProtocolState, handle_instruction, sample_counts
+from tandem.federated.fleet.client_round import ClientContext
 from tandem.federated.fleet.hardware import SimulatedHardware
-from tandem.federated.fleet.messages import GarbledError, Instruction, Report, from_bytes, to_bytes
-from tandem.federated.fleet.server import close
-from tandem.federated.fleet.server_plan import Server, opened, plan
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
+from tandem.federated.fleet.server import aggregate_round
+from tandem.federated.fleet.server_plan import ServerState, init_server, plan_round
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.policy.heuristics import Threshold
 
 HEARD = ("twice", "forgets")
@@ -30,13 +30,15 @@ GREEDY = Threshold(0.05, 0.5, 0.5)  # trains whenever it can
 class Fleet:
     """Devices in this process, and a world in which the wrong thing happens."""
 
-    def __init__(self, places: list[Place]) -> None:
+    def __init__(self, places: list[ClientContext]) -> None:
         self.places = places
-        self.stations: list[Station | None] = [None] * len(places)
+        self.stations: list[ProtocolState | None] = [None] * len(places)
         self.late: dict[int, bytes] = {}
 
     def obey(self, order: Instruction) -> bytes:
-        after, report = obey(self.places[order.device], self.stations[order.device], order, SimulatedHardware())
+        after, report = handle_instruction(
+            self.places[order.device], self.stations[order.device], order, SimulatedHardware()
+        )
         self.stations[order.device] = after
         return to_bytes(report)
 
@@ -83,7 +85,7 @@ def spoiled(data: bytes, how: str) -> bytes:
     return to_bytes(report.model_copy(update={"weights": {**report.weights, **change}}))
 
 
-def finite(server: Server) -> bool:
+def finite(server: ServerState) -> bool:
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(server.model))
 
 
@@ -93,14 +95,14 @@ courses = st.lists(st.dictionaries(st.integers(0, SIZE - 1), st.sampled_from(FAU
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(course=courses)
 def test_no_sample_is_lost_and_none_trained_on_twice(
-    problem: Problem, places: list[Place], course: list[dict[int, str]]
+    problem: FleetSpec, places: list[ClientContext], course: list[dict[int, str]]
 ) -> None:
-    fleet, server = Fleet(places), opened(problem, "test")
+    fleet, server = Fleet(places), init_server(problem, "test")
     counted: Counter[int] = Counter()  # samples behind updates that went into the model, by device
     for faults in [*course, {}]:  # and a round in which all are heard: it settles the last updates
-        decided = plan(problem, GREEDY, server)
+        decided = plan_round(problem, GREEDY, server)
         answers = fleet.carry(decided.instructions, faults)
-        server, closed = close(problem, server, decided, answers)
+        server, closed = aggregate_round(problem, server, decided, answers)
         assert finite(server)
         harmless = {n for n in range(SIZE) if faults.get(n, "none") in ("none", "twice")}
         assert harmless <= set(np.flatnonzero(closed.reported)), closed.refused
@@ -108,22 +110,22 @@ def test_no_sample_is_lost_and_none_trained_on_twice(
             counted[n] += from_bytes(Report, answers[n]).samples
     pending = Counter({n: int(s.report.samples) for n, s in enumerate(fleet.stations) if s.unsettled})
     for n, station in enumerate(fleet.stations):
-        held = whole(station)
+        held = sample_counts(station)
         assert held["samples"] == held["discarded"] + held["trained"] + held["buffered"]
         assert held["lost"] == 0
         assert held["requests"] == held["served"] + held["unkept_requests"] + held["waiting"]
         in_last_round = pending[n] if server.acknowledged[n] == station.round else 0
         assert counted[n] == held["trained"] + in_last_round
-        assert float(server.belief.queue[n]) == pytest.approx(float(station.counts.fleet.queue[0]))
+        assert float(server.estimate.queue[n]) == pytest.approx(float(station.snapshot.fleet.queue[0]))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_costs_its_device_one_round(problem: Problem, places: list[Place], fault: str) -> None:
-    fleet, server = Fleet(places), opened(problem, "test")
+def test_a_fault_costs_its_device_one_round(problem: FleetSpec, places: list[ClientContext], fault: str) -> None:
+    fleet, server = Fleet(places), init_server(problem, "test")
     for number in range(7):
-        decided = plan(problem, GREEDY, server)
+        decided = plan_round(problem, GREEDY, server)
         faults = {1: fault} if number in (2, 3) else {}
-        server, closed = close(problem, server, decided, fleet.carry(decided.instructions, faults))
+        server, closed = aggregate_round(problem, server, decided, fleet.carry(decided.instructions, faults))
         failed = number in (2, 3) and fault not in HEARD
         assert sorted(closed.refused) == ([1] if failed else [])
         assert not (failed and bool(closed.outcome.trained[1]))
@@ -133,40 +135,40 @@ def test_a_fault_costs_its_device_one_round(problem: Problem, places: list[Place
     assert finite(server)
 
 
-def test_a_device_joins_in_mid_run(problem: Problem, places: list[Place]) -> None:
-    fleet, server = Fleet(places), opened(problem, "test")
+def test_a_device_joins_in_mid_run(problem: FleetSpec, places: list[ClientContext]) -> None:
+    fleet, server = Fleet(places), init_server(problem, "test")
     for number in range(6):
-        decided = plan(problem, GREEDY, server)
+        decided = plan_round(problem, GREEDY, server)
         faults = {3: "dead"} if number < 3 else {}
-        server, closed = close(problem, server, decided, fleet.carry(decided.instructions, faults))
+        server, closed = aggregate_round(problem, server, decided, fleet.carry(decided.instructions, faults))
         if number == 3:
-            start = whole(fleet.stations[3])
+            start = sample_counts(fleet.stations[3])
             assert closed.reported.all()
             assert start["served"] > 0
     assert server.acknowledged[3] >= 4
 
 
-def test_time_goes_on_while_a_device_is_away(problem: Problem, places: list[Place]) -> None:
-    fleet, server = Fleet(places), opened(problem, "test")
+def test_time_goes_on_while_a_device_is_away(problem: FleetSpec, places: list[ClientContext]) -> None:
+    fleet, server = Fleet(places), init_server(problem, "test")
     for number in range(5):
-        decided = plan(problem, GREEDY, server)
+        decided = plan_round(problem, GREEDY, server)
         faults = {0: "dead"} if number in (1, 2) else {}
-        server, _ = close(problem, server, decided, fleet.carry(decided.instructions, faults))
+        server, _ = aggregate_round(problem, server, decided, fleet.carry(decided.instructions, faults))
         station = fleet.stations[0]
         if number == 2:
             before = station
-            assert float(before.counts.fleet.clock_s) < float(server.belief.clock_s)
+            assert float(before.snapshot.fleet.clock_s) < float(server.estimate.clock_s)
         if number == 3:
-            arrived = whole(station)["requests"] - whole(before)["requests"]
+            arrived = sample_counts(station)["requests"] - sample_counts(before)["requests"]
             rate = float(problem.system.arrivals.rate_per_s[0])
-            elapsed_s = float(station.counts.fleet.clock_s - before.counts.fleet.clock_s)
+            elapsed_s = float(station.snapshot.fleet.clock_s - before.snapshot.fleet.clock_s)
             assert arrived == pytest.approx(rate * elapsed_s, abs=2)
-            assert float(station.counts.fleet.clock_s) == pytest.approx(float(server.belief.clock_s), rel=1e-5)
+            assert float(station.snapshot.fleet.clock_s) == pytest.approx(float(server.estimate.clock_s), rel=1e-5)
 
 
-def test_a_device_refuses_what_is_not_for_it(problem: Problem, places: list[Place]) -> None:
+def test_a_device_refuses_what_is_not_for_it(problem: FleetSpec, places: list[ClientContext]) -> None:
     fleet = Fleet(places)
-    first = plan(problem, GREEDY, opened(problem, "test")).instructions[0]
+    first = plan_round(problem, GREEDY, init_server(problem, "test")).instructions[0]
     later = first.model_copy(update={"round": 4})
     fleet.obey(later)
     refused = {
@@ -177,13 +179,13 @@ def test_a_device_refuses_what_is_not_for_it(problem: Problem, places: list[Plac
     }
     before = fleet.stations[0]
     for field, order in refused.items():
-        with pytest.raises(GarbledError, match=f"^{field}: "):
-            obey(places[0], before, order, SimulatedHardware())
+        with pytest.raises(ProtocolError, match=f"^{field}: "):
+            handle_instruction(places[0], before, order, SimulatedHardware())
     another = dataclasses.replace(before, run="another")  # of an earlier run: it begins anew
-    assert obey(places[0], another, later, SimulatedHardware())[0].counts.device.tally.trained == 0
+    assert handle_instruction(places[0], another, later, SimulatedHardware())[0].snapshot.client.counters.trained == 0
 
 
 @given(data=st.binary(max_size=300))
 def test_noise_is_garbled_and_nothing_worse(data: bytes) -> None:
-    with pytest.raises(GarbledError):
+    with pytest.raises(ProtocolError):
         from_bytes(Report, data)

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from small_fleet import FLEET, SEED, SIZE
 
-from tandem.federated.fleet.client import whole
-from tandem.federated.fleet.client_round import Place
-from tandem.federated.fleet.client_store import path_of, recall
-from tandem.federated.fleet.config import MEMORY, FleetSettings, write_settings
-from tandem.federated.fleet.spec import problem_of
+from tandem.federated.fleet.client import sample_counts
+from tandem.federated.fleet.client_round import ClientContext
+from tandem.federated.fleet.client_store import load, path_of
+from tandem.federated.fleet.config import DEVICES, FleetConfig, write_config
+from tandem.federated.fleet.spec import build_spec
 from tandem.feel import System
-from tandem.policy import RULES
-from tandem.runs.simulation import histories
+from tandem.policy import HEURISTICS
+from tandem.runs.simulation import simulate_histories
 from tandem.runs.trace import trace_table, write_trace
 from tandem.scenario import load_scenario
 
@@ -81,7 +81,7 @@ def arguments(pid: int) -> str:
 def check_simulated(folder: Path, system: System) -> None:
     """The run's trace is that of the simulator."""
     names = [f"device-{n}" for n in range(SIZE)]
-    ((states, outcome),) = histories(system, RULES["threshold"](), [SEED])
+    ((states, outcome),) = simulate_histories(system, HEURISTICS["threshold"](), [SEED])
     simulated = folder.parent / "simulated.csv"
     write_trace(simulated, [trace_table(SEED, names, states, outcome)])
     found, expected = rows(folder / "trace.csv"), rows(simulated)[: SIZE * ROUNDS]
@@ -186,13 +186,13 @@ def lie(address: Path) -> Callable[[], None]:
 
 def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
     """Device 0 is killed and comes back, 1 hangs and later loses its node, 2 lies for a while, 3 joins late."""
-    from tandem.federated.flower.launcher import Launch, followed, superlink
+    from tandem.federated.flower.launcher import LaunchConfig, follow_run, local_superlink
 
     scenario = load_scenario("paper", FLEET)
-    settings = FleetSettings(run="faults", policy="threshold", seed=SEED, rounds=14, deadline_s=15, patience_s=45)
-    write_settings(tmp_path, settings, scenario)
-    launch = Launch(tmp_path, settings, SIZE)
-    with superlink(launch, simulation=False) as machines:
+    settings = FleetConfig(run="faults", policy="threshold", seed=SEED, rounds=14, deadline_s=15, patience_s=45)
+    write_config(tmp_path, settings, scenario)
+    launch = LaunchConfig(tmp_path, settings, SIZE)
+    with local_superlink(launch, simulation=False) as machines:
         devices = {n: machines.start_device(n) for n in range(3)}
         nodes = {n: machines.start_node(n) for n in range(3)}
         honest: list[Callable[[], None]] = []
@@ -218,7 +218,7 @@ def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
             if done == 8:
                 machines.start_node(1)  # under another number, with the same device behind it
 
-        document = followed(launch, machines.submit(simulation=False), happens)
+        document = follow_run(launch, machines.submit(simulation=False), happens)
     assert document["rounds"] == 14
     failed = {(one["round"], one["device"]) for one in document["failures"]}
     assert (1, "device-0") in failed
@@ -227,11 +227,11 @@ def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
     assert (0, "device-3") in failed
     assert (7, "device-1") in failed
     assert not {one for one in failed if one[0] >= 12}  # all are back
-    problem = problem_of(scenario, SEED)
+    problem = build_spec(scenario, SEED)
     trained = [row for row in rows(tmp_path / "trace.csv") if row["trained"] == "1"]
     for n in range(SIZE):
-        station = recall(path_of(tmp_path / MEMORY, "faults", n), Place.of(problem, n))
-        held = whole(station)
+        station = load(path_of(tmp_path / DEVICES, "faults", n), ClientContext.init(problem, n))
+        held = sample_counts(station)
         assert held["samples"] == held["discarded"] + held["trained"] + held["buffered"]
         assert held["requests"] == held["served"] + held["unkept_requests"] + held["waiting"]
         assert (held["lost"], station.round) == (0, 13)

@@ -7,43 +7,43 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_fleet import FLEET, SEED, SIZE, Carrier
+from small_fleet import FLEET, SEED, SIZE, Transport
 from typer.testing import CliRunner
 
 from tandem.cli.main import app
 from tandem.errors import InputError
 from tandem.federated.fleet import server_store as ledger
-from tandem.federated.fleet.client_round import Place
-from tandem.federated.fleet.client_store import Device, write_durably
-from tandem.federated.fleet.config import FleetSettings, write_settings
+from tandem.federated.fleet.client_round import ClientContext
+from tandem.federated.fleet.client_store import ClientHandler, write_durably
+from tandem.federated.fleet.config import FleetConfig, write_config
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, to_bytes
-from tandem.federated.fleet.runner import play_into
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.runner import run_to_folder
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.scenario import load_scenario
 
 ROUNDS = 7
 UNHEARD = (2, 1)  # the round and the device of an answer that is lost: a failure to remember
 
 
-def begun(folder: Path) -> FleetSettings:
+def begun(folder: Path) -> FleetConfig:
     folder.mkdir()
-    settings = FleetSettings(run="resuming", policy="random", seed=SEED, rounds=ROUNDS)
-    write_settings(folder, settings, load_scenario("paper", FLEET))
+    settings = FleetConfig(run="resuming", policy="random", seed=SEED, rounds=ROUNDS)
+    write_config(folder, settings, load_scenario("paper", FLEET))
     return settings
 
 
-def carrier(places: list[Place], folder: Path) -> Carrier:
-    devices = [Device(place, folder / "devices", SimulatedHardware()) for place in places]
+def carrier(places: list[ClientContext], folder: Path) -> Transport:
+    devices = [ClientHandler(place, folder / "devices", SimulatedHardware()) for place in places]
 
     def carry(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
-        answers = {order.device: devices[order.device].answer(to_bytes(order)) for order in instructions}
+        answers = {order.device: devices[order.device].handle(to_bytes(order)) for order in instructions}
         return {n: answer for n, answer in answers.items() if (instructions[0].round, n) != UNHEARD}
 
     return carry
 
 
-def ends_in(number: int, carry: Carrier) -> Carrier:
+def ends_in(number: int, carry: Transport) -> Transport:
     """The server is ended in this round, when the devices have done their work and nobody has heard of it."""
 
     def ended(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
@@ -65,21 +65,21 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def undisturbed(problem: Problem, places: list[Place], tmp_path: Path) -> tuple[dict[str, Any], Path]:
+def undisturbed(problem: FleetSpec, places: list[ClientContext], tmp_path: Path) -> tuple[dict[str, Any], Path]:
     folder = tmp_path / "undisturbed"
-    return play_into(folder, begun(folder), problem, carrier(places, folder)), folder
+    return run_to_folder(folder, begun(folder), problem, carrier(places, folder)), folder
 
 
 def test_an_ended_server_goes_on_to_the_same_end(
-    problem: Problem, places: list[Place], tmp_path: Path, undisturbed: tuple[dict[str, Any], Path]
+    problem: FleetSpec, places: list[ClientContext], tmp_path: Path, undisturbed: tuple[dict[str, Any], Path]
 ) -> None:
     folder = tmp_path / "ended"
     settings = begun(folder)
     for number in (0, 3, 4):  # before anything was kept, in mid-run, and at once again
         with pytest.raises(KeyboardInterrupt):
-            play_into(folder, settings, problem, ends_in(number, carrier(places, folder)))
+            run_to_folder(folder, settings, problem, ends_in(number, carrier(places, folder)))
         assert (len(trace(folder)) if number else 0) == number * SIZE
-    found = play_into(folder, settings, problem, carrier(places, folder))
+    found = run_to_folder(folder, settings, problem, carrier(places, folder))
     assert timeless(found) == timeless(undisturbed[0])
     assert [one["round"] for one in found["failures"]] == [UNHEARD[0]]
     assert trace(folder) == trace(undisturbed[1])
@@ -87,8 +87,8 @@ def test_an_ended_server_goes_on_to_the_same_end(
 
 
 def test_a_round_that_was_half_kept_is_played_again(
-    problem: Problem,
-    places: list[Place],
+    problem: FleetSpec,
+    places: list[ClientContext],
     tmp_path: Path,
     undisturbed: tuple[dict[str, Any], Path],
     monkeypatch: pytest.MonkeyPatch,
@@ -104,35 +104,35 @@ def test_a_round_that_was_half_kept_is_played_again(
 
     monkeypatch.setattr(ledger, "write_durably", ended)
     with pytest.raises(KeyboardInterrupt):
-        play_into(folder, settings, problem, carrier(places, folder))
+        run_to_folder(folder, settings, problem, carrier(places, folder))
     monkeypatch.undo()
     assert len(trace(folder)) == 3 * SIZE
-    found = play_into(folder, settings, problem, carrier(places, folder))
+    found = run_to_folder(folder, settings, problem, carrier(places, folder))
     assert timeless(found) == timeless(undisturbed[0])
     assert trace(folder) == trace(undisturbed[1])
 
 
 @pytest.mark.parametrize("spoiled", ["server.safetensors", "rounds/000001.safetensors"])
 def test_a_damaged_memory_is_refused_with_a_fix(
-    problem: Problem, places: list[Place], tmp_path: Path, spoiled: str
+    problem: FleetSpec, places: list[ClientContext], tmp_path: Path, spoiled: str
 ) -> None:
     folder = tmp_path / "damaged"
     settings = begun(folder)
     with pytest.raises(KeyboardInterrupt):
-        play_into(folder, settings, problem, ends_in(2, carrier(places, folder)))
+        run_to_folder(folder, settings, problem, ends_in(2, carrier(places, folder)))
     (folder / spoiled).write_bytes(b"half a fi")
     with pytest.raises(InputError, match=rf"{spoiled}: is cut short or damaged; .* without --resume"):
-        play_into(folder, settings, problem, carrier(places, folder))
+        run_to_folder(folder, settings, problem, carrier(places, folder))
 
 
-def test_two_servers_do_not_play_in_one_folder(problem: Problem, places: list[Place], tmp_path: Path) -> None:
+def test_two_servers_do_not_play_in_one_folder(problem: FleetSpec, places: list[ClientContext], tmp_path: Path) -> None:
     folder = tmp_path / "two"
     settings = begun(folder)
-    with ledger.only_server(folder):
+    with ledger.server_lock(folder):
         with pytest.raises(InputError, match="a server is at work there"):
-            play_into(folder, settings, problem, carrier(places, folder))
+            run_to_folder(folder, settings, problem, carrier(places, folder))
         with pytest.raises(InputError, match="a server is at work there"):
-            write_settings(folder, settings, load_scenario("paper", FLEET))
+            write_config(folder, settings, load_scenario("paper", FLEET))
 
 
 def test_a_run_goes_on_only_as_it_was_begun(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_run_goes_on_only_as_it_was_begun(tmp_path: Path) -> None:
     assert "begin the run anew" in str(done.exception)
 
 
-def test_a_finished_run_is_shown_again(problem: Problem, places: list[Place], tmp_path: Path) -> None:
+def test_a_finished_run_is_shown_again(problem: FleetSpec, places: list[ClientContext], tmp_path: Path) -> None:
     folder = tmp_path / "finished"
-    found = play_into(folder, begun(folder), problem, carrier(places, folder))
+    found = run_to_folder(folder, begun(folder), problem, carrier(places, folder))
     done = CliRunner().invoke(app, ["fleet", "run", "--resume", str(folder), "--json"])
     assert done.exit_code == 0
     shown = json.loads(done.stdout)

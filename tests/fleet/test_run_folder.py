@@ -9,39 +9,39 @@ from multiprocessing.connection import Client
 from pathlib import Path
 
 import pytest
-from small_fleet import FLEET, SEED, SIZE, Carrier
+from small_fleet import FLEET, SEED, SIZE, Transport
 from typer.testing import CliRunner
 
 from tandem.cli.main import app
 from tandem.errors import InputError
 from tandem.federated.fleet import client_process as listening
-from tandem.federated.fleet.client_store import Device
-from tandem.federated.fleet.config import FleetSettings, policy_named, read_problem, read_settings, write_settings
+from tandem.federated.fleet.client_store import ClientHandler
+from tandem.federated.fleet.config import FleetConfig, load_policy, read_config, read_spec, write_config
 from tandem.federated.fleet.messages import Instruction, Report, from_bytes, to_bytes
-from tandem.federated.fleet.runner import play_into
-from tandem.federated.fleet.server_plan import opened, plan
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.runner import run_to_folder
+from tandem.federated.fleet.server_plan import init_server, plan_round
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel import System
 from tandem.policy.heuristics import Threshold
 from tandem.scenario import load_scenario
 
 
-def settings_for(folder: Path, rounds: int) -> FleetSettings:
-    settings = FleetSettings(run="folder", policy="threshold", seed=SEED, rounds=rounds)
-    write_settings(folder, settings, load_scenario("paper", FLEET))
+def settings_for(folder: Path, rounds: int) -> FleetConfig:
+    settings = FleetConfig(run="folder", policy="threshold", seed=SEED, rounds=rounds)
+    write_config(folder, settings, load_scenario("paper", FLEET))
     return settings
 
 
-def test_a_run_leaves_its_trace_and_its_result(tmp_path: Path, direct: Carrier) -> None:
+def test_a_run_leaves_its_trace_and_its_result(tmp_path: Path, direct: Transport) -> None:
     settings = settings_for(tmp_path, 3)
     (tmp_path / "trace.parquet").write_text("of an earlier run")
-    write_settings(tmp_path, settings, load_scenario("paper", FLEET))
-    assert read_settings(tmp_path) == settings
+    write_config(tmp_path, settings, load_scenario("paper", FLEET))
+    assert read_config(tmp_path) == settings
 
     def deaf_to_one(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
         return {n: answer for n, answer in direct(instructions).items() if n != 2}
 
-    found = play_into(tmp_path, settings, read_problem(tmp_path, SEED), deaf_to_one)
+    found = run_to_folder(tmp_path, settings, read_spec(tmp_path, SEED), deaf_to_one)
     assert found == json.loads((tmp_path / "fleet.json").read_text())
     assert (found["reports"], found["reports_expected"]) == (3 * (SIZE - 1), 3 * SIZE)
     assert found["failures"][0] == {"round": 0, "device": "device-2", "reason": "no answer in time"}
@@ -52,7 +52,7 @@ def test_a_run_leaves_its_trace_and_its_result(tmp_path: Path, direct: Carrier) 
     assert not (tmp_path / "trace.parquet").exists()
 
 
-def test_what_was_played_is_traced_when_a_run_is_stopped(tmp_path: Path, direct: Carrier) -> None:
+def test_what_was_played_is_traced_when_a_run_is_stopped(tmp_path: Path, direct: Transport) -> None:
     rounds = 0
 
     def stopped(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
@@ -63,7 +63,7 @@ def test_what_was_played_is_traced_when_a_run_is_stopped(tmp_path: Path, direct:
         return direct(instructions)
 
     with pytest.raises(KeyboardInterrupt):
-        play_into(tmp_path, settings_for(tmp_path, 9), read_problem(tmp_path, SEED), stopped)
+        run_to_folder(tmp_path, settings_for(tmp_path, 9), read_spec(tmp_path, SEED), stopped)
     assert len((tmp_path / "trace.csv").read_text().splitlines()) == 1 + 2 * SIZE
     assert not (tmp_path / "fleet.json").exists()
 
@@ -71,30 +71,30 @@ def test_what_was_played_is_traced_when_a_run_is_stopped(tmp_path: Path, direct:
 def test_settings_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     (tmp_path / "fleet-settings.json").write_text('{"run": "x"')
     with pytest.raises(InputError, match="begin the run anew"):
-        read_settings(tmp_path)
+        read_config(tmp_path)
 
 
 def test_who_decides_is_checked(system: System, tmp_path: Path) -> None:
-    assert isinstance(policy_named("threshold", None, system), Threshold)
+    assert isinstance(load_policy("threshold", None, system), Threshold)
     for name, prefer, said in (
         ("treshold", None, "threshold"),
         ("threshold", (1.0, 0.0, 0.0), "has no preferences"),
         (str(tmp_path), None, str(tmp_path)),
     ):
         with pytest.raises(InputError, match=said):
-            policy_named(name, prefer, system)
+            load_policy(name, prefer, system)
 
 
 def test_a_device_listens_and_outlives_who_calls(
-    devices: list[Device], problem: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    devices: list[ClientHandler], problem: FleetSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = tmp_path / "device.socket"
-    threading.Thread(target=listening.listen, args=(devices[0], address, 0.5), daemon=True).start()
+    threading.Thread(target=listening.serve_forever, args=(devices[0], address, 0.5), daemon=True).start()
     until_s = time.monotonic() + 60
     while not address.exists() and time.monotonic() < until_s:
         time.sleep(0.05)
-    first = plan(problem, Threshold(), opened(problem, "socket")).instructions[0]
-    order, of_another_seed = (to_bytes(first.model_copy(update={"world": w})) for w in (first.world, "0" * 16))
+    first = plan_round(problem, Threshold(), init_server(problem, "socket")).instructions[0]
+    order, of_another_seed = (to_bytes(first.model_copy(update={"world": w})) for w in (first.fingerprint, "0" * 16))
     for said in (b"noise", of_another_seed, order):  # who says nonsense, or hangs up, is forgotten
         with Client(str(address), family="AF_UNIX") as caller:
             caller.send_bytes(said)
@@ -154,7 +154,7 @@ def test_without_flower_the_command_says_what_to_install(monkeypatch: pytest.Mon
 
 
 def test_a_fleet_without_a_task_is_refused() -> None:
-    from tandem.federated.fleet.spec import problem_of
+    from tandem.federated.fleet.spec import build_spec
 
     with pytest.raises(InputError, match="a fleet needs models"):
-        problem_of(load_scenario("paper"), 0)
+        build_spec(load_scenario("paper"), 0)

@@ -15,19 +15,29 @@ from replay import replayed
 
 from tandem.errors import InputError
 from tandem.feel import System, build_system, reset
-from tandem.learn import ALGORITHMS, Algorithm, Checkpoint, Delivery, Learner, Settings, begin, conclude, train
+from tandem.learn import (
+    ALGORITHMS,
+    Algorithm,
+    Checkpoint,
+    PPOConfig,
+    TrainState,
+    ValidationResult,
+    init_checkpoint,
+    train,
+    validate,
+)
 from tandem.learn.algorithm import Stage
-from tandem.learn.policy_archive import Snapshot, Snapshots
+from tandem.learn.policy_archive import PolicyArchive, Snapshot
 from tandem.learn.ppo.population import train_population
-from tandem.learn.ppo.rollout import play
-from tandem.learn.train_loop import VALIDATION, blank, finished, start_key
+from tandem.learn.ppo.rollout import collect_trajectories
+from tandem.learn.train_loop import VALIDATION, abstract_state, is_finished, stream_key
 from tandem.pareto import dominates
-from tandem.policy import FleetNetwork, NeuralPolicy
-from tandem.policy.networks import CoinFlip
-from tandem.policy.rollout import mean_outcome
-from tandem.policy.running_stats import Moments
+from tandem.policy import DeepSetActorCritic, NeuralPolicy
+from tandem.policy.networks import RandomModeActorCritic
+from tandem.policy.rollout import rollout_means
+from tandem.policy.running_stats import RunningStats
 from tandem.scenario import load_scenario
-from tandem.tree import member, stacked
+from tandem.tree import tree_index, tree_stack
 
 KEY = jax.random.key(8)
 EPISODE = 10  # rounds
@@ -36,24 +46,31 @@ EVOLUTIONARY = ("moea-d", "nsga2")
 
 @pytest.fixture(scope="module")
 def tiny() -> System:
-    return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": EPISODE}))
+    return build_system(load_scenario("paper", {"fleet.size": 3, "budget": EPISODE}))
 
 
 def algorithm(name: str, system: System, **changes: Any) -> Algorithm:
     """So small that a whole run takes seconds."""
-    values: dict[str, Any] = {"episodes": 2, "epochs": 1, "minibatches": 2, "validation_episodes": 2}
-    if name == "tandem":
-        values |= {"rounds": 300, "divisions": 2, "width": 8}
+    values: dict[str, Any] = {"num_envs": 2, "update_epochs": 1, "num_minibatches": 2, "validation_episodes": 2}
+    if name == "pc-ppo":
+        values |= {"budget": 300, "preference_divisions": 2, "width": 8}
     else:
-        values |= {"rounds": 900, "preferences": 3, "archive": 6}
+        values |= {"budget": 900, "num_preferences": 3, "archive_size": 6}
     if name == "c-moppo":
-        values |= {"extended": 1, "extension_steps": 2}
+        values |= {"num_extended": 1, "extension_steps": 2}
     if name == "pg-morl":
-        values |= {"tasks": 2, "generation_steps": 3, "buffer_count": 3, "weights": 6, "neighbours": 2, "history": 8}
+        values |= {
+            "num_tasks": 2,
+            "generation_steps": 3,
+            "buffer_count": 3,
+            "num_weights": 6,
+            "num_neighbours": 2,
+            "history_size": 8,
+        }
     if name in EVOLUTIONARY:
-        values |= {"population": 4, "judged_by": 1}
+        values |= {"population_size": 4, "episodes_per_eval": 1}
     kind = ALGORITHMS[name]
-    return kind(system, kind.options_type(**{**values, **changes}))
+    return kind(system, kind.config_type(**{**values, **changes}))
 
 
 def rounds_planned(one: Algorithm) -> int:
@@ -74,15 +91,15 @@ count = st.integers(1, 12)
 @pytest.mark.parametrize("name", ALGORITHMS)
 @hypothesis_settings(max_examples=150, deadline=None, derandomize=True)
 @given(
-    rounds=st.integers(1, 3_000_000),
-    episodes=count,
+    budget=st.integers(1, 3_000_000),
+    num_envs=count,
     validation=count,
-    preferences=count,
+    num_preferences=count,
     archive=st.integers(1, 200),
-    extended=count,
+    num_extended=count,
     steps=count,
     share=st.floats(0.05, 0.95),
-    divisions=count,
+    preference_divisions=count,
 )
 def test_the_budget_is_kept_and_used(
     name: str,
@@ -97,17 +114,17 @@ def test_the_budget_is_kept_and_used(
     share: float,
     divisions: int,
 ) -> None:
-    changes: dict[str, Any] = {"rounds": rounds, "episodes": episodes, "validation_episodes": validation}
-    if name == "tandem":
-        changes |= {"divisions": divisions}
+    changes: dict[str, Any] = {"budget": rounds, "num_envs": episodes, "validation_episodes": validation}
+    if name == "pc-ppo":
+        changes |= {"preference_divisions": divisions}
     else:
-        changes |= {"preferences": preferences, "archive": archive}
+        changes |= {"num_preferences": preferences, "archive_size": archive}
     if name == "c-moppo":
-        changes |= {"extended": extended, "extension_steps": steps, "initialisation": share}
+        changes |= {"num_extended": extended, "extension_steps": steps, "initialisation": share}
     if name == "pg-morl":
-        changes |= {"tasks": extended, "generation_steps": 1 + steps, "initialisation": share}
+        changes |= {"num_tasks": extended, "generation_steps": 1 + steps, "initialisation": share}
     if name in EVOLUTIONARY:
-        changes |= {"population": 2 + extended, "judged_by": steps, "warm_start": share}
+        changes |= {"population_size": 2 + extended, "episodes_per_eval": steps, "warm_start": share}
     one = algorithm(name, tiny, **changes)
     refused = refusal(one)
     if refused is not None:
@@ -115,7 +132,7 @@ def test_the_budget_is_kept_and_used(
         # What the message tells the user to give is enough.
         enough = int(re.search(r"give (\d+) or more", refused)[1])
         assert enough > rounds
-        assert 0 < rounds_planned(algorithm(name, tiny, **{**changes, "rounds": enough})) <= enough
+        assert 0 < rounds_planned(algorithm(name, tiny, **{**changes, "budget": enough})) <= enough
         return
     stages = one.stages
     assert rounds_planned(one) <= rounds
@@ -129,7 +146,7 @@ def test_the_budget_is_kept_and_used(
 
 def test_a_stage_never_has_more_steps_than_it_is_given() -> None:
     for steps in range(1, 1000):
-        stage = Stage.of("some", steps, 7)
+        stage = Stage.from_steps("some", steps, 7)
         made = stage.chunks * stage.steps
         assert 0.97 * steps < made <= steps
         assert stage.chunks <= 79
@@ -141,28 +158,28 @@ def test_every_preset_fits_the_paper_s_fleet_and_uses_its_budget(name: str, pape
     kind = ALGORITHMS[name]
     assert len(kind.summary) > 20
     for preset in kind.presets.values():
-        one = kind(paper_system, kind.options_type(**preset))
-        assert 0.9 * one.options.rounds < rounds_planned(one) <= one.options.rounds
+        one = kind(paper_system, kind.config_type(**preset))
+        assert 0.9 * one.config.budget < rounds_planned(one) <= one.config.budget
         if name in ("c-moppo", "pg-morl"):
             assert len(one.stages) >= 3  # what never extends, or once, is another algorithm
 
 
 def test_the_paper_s_settings_are_a_preset(paper_system: System) -> None:
     kind = ALGORITHMS["c-moppo"]
-    options = kind.options_type(**kind.presets["paper"])
-    assert options.rounds == 10_000 * paper_system.rounds  # episodes of T rounds
-    assert (options.episodes, options.preferences, options.extension_steps) == (1, 10, 100)
+    options = kind.config_type(**kind.presets["paper"])
+    assert options.budget == 10_000 * paper_system.rounds  # episodes of T rounds
+    assert (options.num_envs, options.preferences, options.extension_steps) == (1, 10, 100)
     assert (options.mu, options.learning_rate, options.shield) == (80.0, 1e-5, False)
-    assert (options.network, options.ratio, options.barrier) == ("paper", "fleet", "step")
+    assert (options.network, options.ratio_scope, options.barrier) == ("mlp", "fleet", "step")
     initialisation, *extension = kind(paper_system, options).stages
-    assert initialisation.rounds == pytest.approx(0.6 * options.rounds, rel=0.1)
+    assert initialisation.rounds == pytest.approx(0.6 * options.budget, rel=0.1)
     assert all(stage.chunks * stage.steps == 100 for stage in extension)
     for name in ("pg-morl", "s-ppo", "r-ppo"):
         scalar = ALGORITHMS[name]
-        assert scalar.options_type(**scalar.presets["paper"]).rounds == options.rounds  # compared at equal rounds
+        assert scalar.config_type(**scalar.presets["paper"]).budget == options.budget  # compared at equal rounds
 
 
-Run = tuple[Algorithm, list[Checkpoint], Delivery]
+Run = tuple[Algorithm, list[Checkpoint], ValidationResult]
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +189,9 @@ def runs(tiny: System) -> dict[str, Run]:
 
 
 def whole_run(one: Algorithm, now: Checkpoint | None = None) -> Run:
-    checkpoints = [begin(one, 5) if now is None else now]
+    checkpoints = [init_checkpoint(one, 5) if now is None else now]
     checkpoints += [after for after, _ in train(one, checkpoints[0])]
-    return one, checkpoints, conclude(one, checkpoints[-1], 5)
+    return one, checkpoints, validate(one, checkpoints[-1], 5)
 
 
 def arrays(tree: Any) -> list[np.ndarray]:
@@ -193,7 +210,7 @@ def test_what_a_state_looks_like_is_known_before_it_is_there(name: str, runs: di
     one, checkpoints, _ = runs[name]
     assert {now.stage for now in checkpoints} == set(range(len(one.stages)))
     for now in checkpoints:
-        expected = blank(one, now.stage)
+        expected = abstract_state(one, now.stage)
         assert jax.tree.structure(expected) == jax.tree.structure(now.state)
         for shape, leaf in zip(jax.tree.leaves(expected), jax.tree.leaves(now.state), strict=True):
             if eqx.is_array(leaf):
@@ -210,7 +227,7 @@ def test_the_same_seed_gives_the_same_bits_chunk_by_chunk(name: str, runs: dict[
         assert_equal(a.state, b.state)
     np.testing.assert_array_equal(delivery.rewards, delivered.rewards)
     np.testing.assert_array_equal(delivery.chosen, delivered.chosen)
-    other = begin(one, 6)
+    other = init_checkpoint(one, 6)
     pairs = zip(arrays(other.state), arrays(again[0].state), strict=True)
     assert any(np.any(a != b) for a, b in pairs)  # another seed is another start
 
@@ -227,15 +244,15 @@ def test_going_on_from_a_checkpoint_equals_not_stopping(name: str, runs: dict[st
         assert len(after) == len(checkpoints) - index
         assert_equal(after[-1].state, checkpoints[-1].state)
         np.testing.assert_array_equal(delivered.rewards, delivery.rewards)
-    assert finished(one, checkpoints[-1])
-    assert not any(finished(one, now) for now in checkpoints[:-1])
+    assert is_finished(one, checkpoints[-1])
+    assert not any(is_finished(one, now) for now in checkpoints[:-1])
     assert list(train(one, checkpoints[-1])) == []
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_progress_counts_rounds_as_they_are_spent(name: str, tiny: System) -> None:
     one = algorithm(name, tiny)
-    told = [progress for _, progress in train(one, begin(one, 0))]
+    told = [progress for _, progress in train(one, init_checkpoint(one, 0))]
     assert [progress.rounds for progress in told] == sorted({progress.rounds for progress in told})
     assert told[-1].rounds == told[-1].planned_rounds == sum(stage.rounds for stage in one.stages)
     assert told[-1].step == told[-1].steps
@@ -247,7 +264,7 @@ def test_what_is_delivered_is_a_front_within_tolerance(name: str, runs: dict[str
     one, checkpoints, delivery = runs[name]
     candidates = one.candidates(checkpoints[-1].state)
     valid = np.asarray(candidates.valid)
-    assert len(valid) <= one.most_candidates
+    assert len(valid) <= one.max_candidates
     assert delivery.rounds <= one.validation_rounds
     assert delivery.within_tolerance
     assert len(delivery.chosen) >= 1
@@ -256,13 +273,13 @@ def test_what_is_delivered_is_a_front_within_tolerance(name: str, runs: dict[str
     # Everyone left out is dominated by someone chosen, or equal to one.
     for index in np.flatnonzero(valid):
         assert np.any(np.all(points >= delivery.rewards[index], axis=1))
-    assert np.all(delivery.violation_rate[delivery.chosen] <= one.options.tolerance)
+    assert np.all(delivery.violation_rate[delivery.chosen] <= one.config.tolerance)
     assert np.all(np.isnan(delivery.rewards[~valid]))
     # The validated rewards are those of the policy as it is delivered: deterministic, or with its coins.
-    keys = jax.random.split(start_key(5, VALIDATION), one.options.validation_episodes)
+    keys = jax.random.split(stream_key(5, VALIDATION), one.config.validation_episodes)
     best = int(delivery.chosen[0])
     policy = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, one.policies(candidates))
-    again = np.asarray(mean_outcome(one.system, policy, keys).reward).mean(axis=0)
+    again = np.asarray(rollout_means(one.system, policy, keys).reward).mean(axis=0)
     np.testing.assert_allclose(again, delivery.rewards[best], rtol=1e-3)
 
 
@@ -287,13 +304,13 @@ def test_candidates_say_where_they_come_from(name: str, runs: dict[str, Run]) ->
 def snapshots(number: int, base: float) -> Snapshot:
     """A stack of snapshots in name only: what tells them apart is a number."""
     marks = base + jnp.arange(number, dtype=float)[:, None]
-    moments = Moments(marks[:, 0], marks, marks)
+    moments = RunningStats(marks[:, 0], marks, marks)
     return Snapshot(marks, moments, moments, jnp.tile(marks, (1, 3)), jnp.zeros(number, int), jnp.zeros(number, int))
 
 
 def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
-    empty = Snapshots.empty(3, snapshots(2, 0.0))
-    kept = empty.with_seen(snapshots(2, 10.0), jnp.asarray([[1.0, 0, 0], [0, 1.0, 0]]), jnp.ones(2, bool))
+    empty = PolicyArchive.init(3, snapshots(2, 0.0))
+    kept = empty.insert(snapshots(2, 10.0), jnp.asarray([[1.0, 0, 0], [0, 1.0, 0]]), jnp.ones(2, bool))
     kept = eqx.tree_at(lambda one: one.times_extended, kept, jnp.asarray([2, 5, 0]))
     # The second is dominated by a newcomer, which takes a slot; the first stays, and remembers.
     after = kept.with_seen(snapshots(2, 20.0), jnp.asarray([[0, 2.0, 0], [0, 0, -1.0]]), jnp.ones(2, bool))
@@ -310,11 +327,11 @@ def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
 
 
 def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
-    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20, "shield.enabled": False}))
-    network = FleetNetwork.create(system, KEY, width=8)
-    normaliser = NeuralPolicy.untrained(network, system, reset(system, KEY)).normaliser
+    system = build_system(load_scenario("paper", {"fleet.size": 3, "budget": 20, "shield.enabled": False}))
+    network = DeepSetActorCritic.init(system, KEY, width=8)
+    normaliser = NeuralPolicy.init(network, system, reset(system, KEY)).normaliser
     keys = jax.random.split(KEY, 8)
-    played = eqx.filter_jit(play)(system, network, normaliser, jnp.full((8, 3), 1 / 3), keys)
+    played = eqx.filter_jit(collect_trajectories)(system, network, normaliser, jnp.full((8, 3), 1 / 3), keys)
     broken = np.asarray(played.violated) > 0
     assert 0.01 < broken.mean() < 0.99
     rewards = np.asarray(played.rewards)
@@ -323,7 +340,7 @@ def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
     np.testing.assert_allclose(rewards[~broken].mean(axis=1), objectives[~broken], rtol=1e-4, atol=1e-4)
     # As it was rewarded, it loses to a policy with the same objectives that breaks nothing.
     earned, clean = rewards.mean(axis=(0, 1, 2)), objectives.mean(axis=(0, 1)).astype(np.float32)
-    kept = Snapshots.empty(4, snapshots(2, 0.0)).with_seen(
+    kept = PolicyArchive.init(4, snapshots(2, 0.0)).insert(
         snapshots(2, 0.0), jnp.asarray(np.stack([earned, clean]), float), jnp.ones(2, bool)
     )
     assert np.asarray(kept.archive.points)[np.asarray(kept.archive.valid)].tolist() == [clean.tolist()]
@@ -332,7 +349,7 @@ def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
 def test_coins_decide_the_modes_of_r_ppo_whatever_was_learned(runs: dict[str, Run]) -> None:
     one, checkpoints, _ = runs["r-ppo"]
     system = one.system
-    assert one.sampling == "modes"
+    assert one.sampling == "sample-modes"
     state = eqx.tree_at(lambda s: s.data, reset(system, KEY), 0.5 * system.data_limit)
     candidates = one.candidates(checkpoints[-1].state)
     policies = one.policies(candidates)
@@ -340,7 +357,7 @@ def test_coins_decide_the_modes_of_r_ppo_whatever_was_learned(runs: dict[str, Ru
     trains, frequencies = [], []
     for index in np.flatnonzero(np.asarray(candidates.valid))[-2:]:
         policy = jax.tree.map(lambda leaf, i=index: leaf[i] if eqx.is_array(leaf) else leaf, policies)
-        assert isinstance(policy.network, CoinFlip)
+        assert isinstance(policy.network, RandomModeActorCritic)
         chosen = jax.jit(jax.vmap(lambda key, policy=policy: policy(system, state, key)))(keys)
         trains.append(np.asarray(chosen.train))
         frequencies.append(np.asarray(chosen.frequency))
@@ -357,10 +374,10 @@ SEEDS = (0, 1, 2)
 
 
 @eqx.filter_jit
-def many_steps(system: System, population: Learner, settings: Settings, count: int) -> Learner:
+def many_steps(system: System, population: TrainState, settings: PPOConfig, count: int) -> TrainState:
     arrays, rest = eqx.partition(population, eqx.is_array)
 
-    def step(arrays: Learner, _: None) -> tuple[Learner, None]:
+    def step(arrays: TrainState, _: None) -> tuple[TrainState, None]:
         return eqx.filter(train_population(system, eqx.combine(arrays, rest), settings)[0], eqx.is_array), None
 
     return eqx.combine(jax.lax.scan(step, arrays, None, length=count)[0], rest)
@@ -372,20 +389,20 @@ def test_raising_a_weight_does_not_lower_its_objective() -> None:
     So short a training leaves noise that no number of episodes removes: the error is that of the mean over networks,
     with a twentieth of the objective's range on top, for so few of them may agree by chance.
     """
-    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20}))
-    kind = ALGORITHMS["tandem"]
-    one = kind(system, kind.options_type(learning_rate=3e-3, divisions=4, width=32))
-    learners = stacked([member(one.start(jax.random.key(seed)), 0) for seed in SEEDS])
-    learners = many_steps(system, learners, one.options.settings(250, one.options.concentration), 250)
+    system = build_system(load_scenario("paper", {"fleet.size": 3, "budget": 20}))
+    kind = ALGORITHMS["pc-ppo"]
+    one = kind(system, kind.config_type(learning_rate=3e-3, divisions=4, width=32))
+    learners = tree_stack([tree_index(one.init(jax.random.key(seed)), 0) for seed in SEEDS])
+    learners = many_steps(system, learners, one.config.ppo_config(250, one.config.concentration), 250)
     preferences = np.asarray(one.candidates(learners).preferences)
     keys = jax.random.split(jax.random.key(99), 50)
 
     @eqx.filter_jit
     @eqx.filter_vmap
-    def measured(learner: Learner) -> jax.Array:
+    def measured(learner: TrainState) -> jax.Array:
         def follow(preference: jax.Array) -> jax.Array:
             policy = NeuralPolicy(learner.network, learner.normaliser, preference)
-            return mean_outcome(system, policy, keys).reward.mean(axis=0)
+            return rollout_means(system, policy, keys).reward.mean(axis=0)
 
         return jax.vmap(follow)(jnp.asarray(preferences, float))
 

@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from tandem.feel import System, build_system
-from tandem.learn import ALGORITHMS, begin, train
-from tandem.learn.evolution.operators import Differential, SimulatedBinary, Variation
-from tandem.learn.evolution.param_vector import genes_of, scale_of, with_genes
+from tandem.learn import ALGORITHMS, init_checkpoint, train
+from tandem.learn.evolution.operators import DifferentialEvolution, SimulatedBinaryCrossover, VariationOperator
+from tandem.learn.evolution.param_vector import from_param_vector, param_scale, to_param_vector
 from tandem.learn.evolution.selection import (
-    Brood,
     Decomposition,
     NonDominatedSorting,
+    Offspring,
     Selection,
-    one_generation,
+    run_generation,
     shortfall,
 )
 from tandem.pareto import hypervolume, simplex_grid
 from tandem.policy.networks import NETWORKS
 from tandem.scenario import load_scenario
-from tandem.tree import stacked
+from tandem.tree import tree_stack
 
 KEY = jax.random.key(3)
 VARIABLES, GENERATIONS = 12, 150
@@ -42,13 +42,13 @@ def dtlz2(genes: jax.Array) -> jax.Array:
 
 
 @eqx.filter_jit
-def evolved(selection: Selection, variation: Variation, key: jax.Array) -> jax.Array:
+def evolved(selection: Selection, variation: VariationOperator, key: jax.Array) -> jax.Array:
     """The points of the last generation."""
     start_key, run_key = jax.random.split(key)
     genes = jax.random.uniform(start_key, (MEMBERS, VARIABLES))
 
     def one(state: tuple[jax.Array, jax.Array], key: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
-        found, _ = one_generation(selection, variation, lambda brood: (dtlz2(brood.genes), None), *state, key)
+        found, _ = run_generation(selection, variation, lambda brood: (dtlz2(brood.genes), None), *state, key)
         return (found.genes, found.points), None
 
     first = (genes, jnp.full((MEMBERS, 3), -jnp.inf))
@@ -56,11 +56,11 @@ def evolved(selection: Selection, variation: Variation, key: jax.Array) -> jax.A
 
 
 # Polynomial mutation of eta 20 over the range 1, of one gene on average, as everywhere in the literature.
-within_box = partial(SimulatedBinary, step=0.0629, rate=1 / VARIABLES, low=0.0, high=1.0)
-SCHEMES: dict[str, Callable[[], tuple[Selection, Variation]]] = {
-    "moea-d": lambda: (Decomposition.of(WEIGHTS, replaced=MEMBERS), within_box()),
+within_box = partial(SimulatedBinaryCrossover, step=0.0629, rate=1 / VARIABLES, low=0.0, high=1.0)
+SCHEMES: dict[str, Callable[[], tuple[Selection, VariationOperator]]] = {
+    "moea-d": lambda: (Decomposition.init(WEIGHTS, replaced=MEMBERS), within_box()),
     "nsga2": lambda: (NonDominatedSorting(), within_box()),
-    "moea-d-de": lambda: (Decomposition.of(WEIGHTS), Differential(0.0629, 1 / VARIABLES, 0.0, 1.0)),
+    "moea-d-de": lambda: (Decomposition.init(WEIGHTS), DifferentialEvolution(0.0629, 1 / VARIABLES, 0.0, 1.0)),
 }
 REFERENCE = np.full(3, -1.1)
 
@@ -122,11 +122,11 @@ def test_a_child_takes_few_places_and_only_where_it_is_better() -> None:
     members = len(weights)
     everywhere_better = jnp.concatenate([jnp.zeros((members, 3)), jnp.full((members, 3), -1.0).at[0].set(1.0)])
     for replaced in (1, 3, members):
-        anyone = Decomposition.of(weights, members, replaced=replaced)
+        anyone = Decomposition.init(weights, members, replaced=replaced)
         held = eqx.filter_jit(anyone.survivors)(everywhere_better, KEY)
         assert int(jnp.sum(held == members)) == replaced
         assert int(jnp.sum(held > members)) == 0
-    near = Decomposition.of(weights, neighbours=3, replaced=members)
+    near = Decomposition.init(weights, neighbours=3, replaced=members)
     held = np.asarray(eqx.filter_jit(near.survivors)(everywhere_better, KEY))
     assert set(np.flatnonzero(held == members)) == set(np.asarray(near.neighbours[0]).tolist())
     assert np.asarray(near.neighbours)[:, 0].tolist() == list(range(members))
@@ -134,7 +134,7 @@ def test_a_child_takes_few_places_and_only_where_it_is_better() -> None:
 
 @pytest.mark.parametrize("neighbours", [2, 3, 10])
 def test_mates_are_others_and_mostly_neighbours(neighbours: int) -> None:
-    one = Decomposition.of(simplex_grid(3), neighbours, nearby=0.8)
+    one = Decomposition.init(simplex_grid(3), neighbours, nearby=0.8)
     draw = jax.jit(jax.vmap(lambda key: one.parents(jnp.zeros((10, 3)), key)))
     drawn = np.asarray(draw(jax.random.split(KEY, 200))).reshape(-1, 3)
     assert np.all(drawn[:, 0] == np.tile(np.arange(10), 200))
@@ -157,11 +157,11 @@ def test_the_better_of_two_is_a_parent_more_often() -> None:
 def test_the_first_generation_is_the_population_itself() -> None:
     genes = jax.random.normal(KEY, (6, 4))
 
-    def evaluate(brood: Brood) -> tuple[jax.Array, str]:
+    def evaluate(brood: Offspring) -> tuple[jax.Array, str]:
         return brood.genes[:, :3], "aside"
 
-    scheme = NonDominatedSorting(), Differential(1.0, 1.0), evaluate
-    first = eqx.filter_jit(lambda points: one_generation(*scheme, genes, points, KEY))
+    scheme = NonDominatedSorting(), DifferentialEvolution(1.0, 1.0), evaluate
+    first = eqx.filter_jit(lambda points: run_generation(*scheme, genes, points, KEY))
     found, aside = first(jnp.full((6, 3), -jnp.inf))
     np.testing.assert_array_equal(found.brood.genes, genes)
     np.testing.assert_array_equal(found.genes, genes)
@@ -174,20 +174,20 @@ def test_the_first_generation_is_the_population_itself() -> None:
 def test_variation_is_what_the_books_say() -> None:
     count = 20_000
     base, mate, other = (jnp.full(count, value) for value in (1.0, 3.0, 2.0))
-    mutated = Differential(step=0.1, rate=0.25).mutated(base, KEY) - base
+    mutated = DifferentialEvolution(step=0.1, rate=0.25).mutate(base, KEY) - base
     changed = np.asarray(mutated[mutated != 0])
     assert len(changed) / count == pytest.approx(0.25, abs=0.02)
     assert changed.std() == pytest.approx(0.1, rel=0.05)
     assert abs(changed.mean()) < 0.005
-    np.testing.assert_allclose(Differential(0.1, 0.0)(base, mate, other, KEY), 1.5)
+    np.testing.assert_allclose(DifferentialEvolution(0.1, 0.0)(base, mate, other, KEY), 1.5)
     # The two children that the same draw gives lie as far from the parents' middle on either side.
-    binary = SimulatedBinary(0.1, 0.0)
-    one, two = binary.crossed(base, mate, other, KEY), binary.crossed(mate, base, other, KEY)
+    binary = SimulatedBinaryCrossover(0.1, 0.0)
+    one, two = binary.crossover(base, mate, other, KEY), binary.crossover(mate, base, other, KEY)
     np.testing.assert_allclose(one + two, 4.0, rtol=1e-5)
     assert np.mean(np.asarray(one) == 1.0) == pytest.approx(0.5, abs=0.02)
     assert np.mean(np.asarray(one) < 1.0) == pytest.approx(0.125, abs=0.02)
     assert np.mean(np.asarray(one) > 3.0) == pytest.approx(0.125, abs=0.02)
-    boxed = SimulatedBinary(5.0, 1.0, low=0.5, high=1.5)(base, mate, other, KEY)
+    boxed = SimulatedBinaryCrossover(5.0, 1.0, low=0.5, high=1.5)(base, mate, other, KEY)
     assert 0.5 == float(boxed.min()) < float(boxed.max()) == 1.5
 
 
@@ -198,20 +198,20 @@ def tiny() -> System:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_genes_are_the_actor_and_nothing_else(name: str, tiny: System) -> None:
-    networks = stacked([NETWORKS[name].create(tiny, key) for key in jax.random.split(KEY, 3)])
-    genes = genes_of(networks)
-    again = with_genes(networks, genes)
+    networks = tree_stack([NETWORKS[name].init(tiny, key) for key in jax.random.split(KEY, 3)])
+    genes = to_param_vector(networks)
+    again = from_param_vector(networks, genes)
     for one, other in zip(jax.tree.leaves(networks), jax.tree.leaves(again), strict=True):
         assert one is other or np.array_equal(one, other)
     weights = jax.tree.leaves(eqx.filter(networks, eqx.is_inexact_array))
     critic = jax.tree.leaves(eqx.filter(networks.critic, eqx.is_inexact_array))
     assert genes.shape == (3, sum(leaf[0].size for leaf in weights) - sum(leaf[0].size for leaf in critic))
-    other = with_genes(networks, genes + 1.0)
+    other = from_param_vector(networks, genes + 1.0)
     for one, two in zip(critic, jax.tree.leaves(eqx.filter(other.critic, eqx.is_inexact_array)), strict=True):
         np.testing.assert_array_equal(one, two)
-    np.testing.assert_allclose(genes_of(other), genes + 1.0)
+    np.testing.assert_allclose(to_param_vector(other), genes + 1.0)
     # A quiet last layer is to be changed quietly: every layer has its own scale.
-    scale = np.asarray(scale_of(networks))
+    scale = np.asarray(param_scale(networks))
     assert scale.shape == genes.shape[1:]
     assert scale.max() / scale.min() > 10
     assert np.sqrt(np.mean((np.asarray(genes) / scale) ** 2)) == pytest.approx(1.0, rel=0.1)
@@ -219,18 +219,25 @@ def test_genes_are_the_actor_and_nothing_else(name: str, tiny: System) -> None:
 
 def test_seeds_come_from_the_warm_start_with_their_normalisers(tiny: System) -> None:
     kind = ALGORITHMS["nsga2"]
-    values = {"rounds": 900, "episodes": 2, "epochs": 1, "minibatches": 2, "validation_episodes": 2, "archive": 6}
-    one = kind(tiny, kind.options_type(**values, preferences=3, population=12, judged_by=1))
-    start = begin(one, 0)
+    values = {
+        "budget": 900,
+        "num_envs": 2,
+        "update_epochs": 1,
+        "num_minibatches": 2,
+        "validation_episodes": 2,
+        "archive_size": 6,
+    }
+    one = kind(tiny, kind.config_type(**values, preferences=3, population=12, judged_by=1))
+    start = init_checkpoint(one, 0)
     for leaf in jax.tree.leaves(eqx.filter(start.state.population.network, eqx.is_array)):
         np.testing.assert_array_equal(leaf[0], leaf[1])  # one origin, so that weights can be crossed
     states = [now for now, _ in train(one, start)]
     learners = next(now for now in reversed(states) if now.stage == 0).state
-    seeded = one.begin(1, learners)
+    seeded = one.begin_stage(1, learners)
     # As in a state that was read from a file, or the program would be compiled twice.
     assert not any(getattr(leaf, "weak_type", False) for leaf in jax.tree.leaves(eqx.filter(seeded, eqx.is_array)))
-    rows = np.asarray(genes_of(seeded.members.network))
-    np.testing.assert_array_equal(rows[:3], genes_of(learners.population.network))
+    rows = np.asarray(to_param_vector(seeded.members.network))
+    np.testing.assert_array_equal(rows[:3], to_param_vector(learners.population.network))
     assert len(np.unique(rows, axis=0)) == len(rows) == 12  # what would be there twice was mutated
     known = {tuple(row) for row in np.asarray(seeded.members.normaliser.devices.mean).tolist()}
     final = states[-1].state

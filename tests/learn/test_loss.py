@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tandem.feel import build_system
-from tandem.learn import Aim, Constrained, Settings, Weighted
-from tandem.learn.ppo.ppo import Ratio, _loss
-from tandem.learn.ppo.rollout import Experience
-from tandem.policy import Draw, FleetNetwork
-from tandem.policy.features import CONSTANTS, Inputs
+from tandem.learn import BarrierSurrogate, PPOConfig, ScalarisedSurrogate, Surrogate
+from tandem.learn.ppo.ppo import RatioScope, ppo_loss
+from tandem.learn.ppo.rollout import Batch
+from tandem.policy import DeepSetActorCritic, RawAction
+from tandem.policy.features import NUM_CONSTANTS, Features
 from tandem.scenario import load_scenario
 
 KEY = jax.random.key(11)
@@ -29,10 +29,10 @@ def double_precision() -> Iterator[None]:
     jax.clear_caches()
 
 
-def constrained(objective: int = 1, mu: float = 5.0, beta: float = 0.9) -> Constrained:
+def constrained(objective: int = 1, mu: float = 5.0, beta: float = 0.9) -> BarrierSurrogate:
     """To improve one objective where every return of the front lies between 0 and 1."""
-    return Constrained(
-        objective=jax.nn.one_hot(objective, 3),
+    return BarrierSurrogate(
+        target=jax.nn.one_hot(objective, 3),
         low=jnp.zeros(3),
         span=jnp.ones(3),
         selected=jnp.full(3, 0.5),
@@ -42,81 +42,89 @@ def constrained(objective: int = 1, mu: float = 5.0, beta: float = 0.9) -> Const
     )
 
 
-def batch_of(network: FleetNetwork, aim: Aim, ratio: Ratio) -> tuple[Aim, Experience]:
+def batch_of(network: DeepSetActorCritic, aim: Surrogate, ratio: RatioScope) -> tuple[Surrogate, Batch]:
     """Six decisions of four devices, with old probabilities a little off: some ratios are not 1, some are clipped."""
     rng = np.random.default_rng(3)
     samples, devices = 6, 4
-    inputs = Inputs(
+    inputs = Features(
         jnp.asarray(rng.normal(size=(samples, devices, 10))),
-        jnp.asarray(rng.normal(size=(samples, devices, CONSTANTS))),
+        jnp.asarray(rng.normal(size=(samples, devices, NUM_CONSTANTS))),
         jnp.asarray(rng.normal(size=(samples, 1))),
         jnp.asarray(rng.random((samples, devices)) < 0.8),
     )
     preference = jnp.asarray(rng.dirichlet(np.ones(3), samples))
     judged = jax.vmap(network)(inputs, preference)
     draws = jax.vmap(lambda how, key, mask: how.sample(key, mask))(
-        judged.decide, jax.random.split(KEY, samples), inputs.may_train
+        judged.action_dist, jax.random.split(KEY, samples), inputs.action_mask
     )
-    old = jax.vmap(lambda how, draw, mask: how.log_probability(draw, mask))(judged.decide, draws, inputs.may_train)
+    old = jax.vmap(lambda how, draw, mask: how.log_probability(draw, mask))(
+        judged.action_dist, draws, inputs.action_mask
+    )
     old = old + jnp.asarray([0.0, 0.1, -0.1, 0.5, -0.5, 0.05])[:, None] + 0.02 * jnp.arange(4)
     found = jnp.asarray(rng.normal(size=(samples, devices, 3)))
     if ratio == "fleet":
         found = found.mean(axis=1, keepdims=True)
-    aim = aim.prepared(jnp.asarray(LEVEL), found)
-    columns = aim.columns(found, preference[:, None, :])
+    aim = aim.at_step(jnp.asarray(LEVEL), found)
+    columns = aim.advantage_columns(found, preference[:, None, :])
     target = jnp.asarray(rng.normal(size=(samples, devices, 3)))
-    return aim, Experience(inputs, preference, draws, old, columns, target)
+    return aim, Batch(inputs, preference, draws, old, columns, target)
 
 
 @eqx.filter_jit
-def single(network: FleetNetwork, inputs: Inputs, preference: jax.Array, draw: Draw) -> tuple[jax.Array, ...]:
+def single(
+    network: DeepSetActorCritic, inputs: Features, preference: jax.Array, draw: RawAction
+) -> tuple[jax.Array, ...]:
     """Of one state: log probabilities by device, entropy, values."""
     judged = network(inputs, preference)
-    return judged.decide.log_probability(draw, inputs.may_train), judged.decide.entropy(inputs.may_train), judged.values
+    return (
+        judged.action_dist.log_prob(draw, inputs.action_mask),
+        judged.action_dist.entropy(inputs.action_mask),
+        judged.value,
+    )
 
 
-def by_hand(network: FleetNetwork, aim: Aim, batch: Experience, settings: Settings) -> float:
+def by_hand(network: DeepSetActorCritic, aim: Surrogate, batch: Batch, settings: PPOConfig) -> float:
     """The loss, sample by sample and device by device, in plain Python."""
-    samples = len(batch.log_probability)
-    changes = np.zeros(batch.columns.shape[-1])
+    samples = len(batch.log_prob)
+    changes = np.zeros(batch.advantages.shape[-1])
     entropy = error = 0.0
     for s in range(samples):
-        inputs, draw = (jax.tree.map(lambda leaf, s=s: leaf[s], part) for part in (batch.inputs, batch.draw))
+        inputs, draw = (jax.tree.map(lambda leaf, s=s: leaf[s], part) for part in (batch.features, batch.raw_action))
         probability, uncertainty, values = single(network, inputs, batch.preference[s], draw)
-        logs = np.asarray(probability - batch.log_probability[s])
-        ratios = [np.exp(logs.sum())] if settings.ratio == "fleet" else list(np.exp(logs))
+        logs = np.asarray(probability - batch.log_prob[s])
+        ratios = [np.exp(logs.sum())] if settings.ratio_scope == "fleet" else list(np.exp(logs))
         for decider, ratio in enumerate(ratios):
-            for column, value in enumerate(np.asarray(batch.columns[s, decider])):
-                bounded = min(max(ratio, 1 - settings.clip), 1 + settings.clip)
+            for column, value in enumerate(np.asarray(batch.advantages[s, decider])):
+                bounded = min(max(ratio, 1 - settings.clip_eps), 1 + settings.clip_eps)
                 changes[column] += (min(ratio * value, bounded * value) - value) / samples
         entropy += float(uncertainty) / samples
         error += float(np.mean((np.asarray(values) - np.asarray(batch.target[s])) ** 2)) / samples
-    if isinstance(aim, Weighted):
+    if isinstance(aim, ScalarisedSurrogate):
         gain = changes[0]
     else:
-        assert isinstance(aim, Constrained)
+        assert isinstance(aim, BarrierSurrogate)
         level = np.asarray(LEVEL)
         slack = level + changes - 0.9 * level
         assert slack[2] < 1e-3 < slack[0]  # one held return inside, one beyond its wall
         barriers = [np.log(x) if x > 1e-3 else np.log(1e-3) + (x - 1e-3) / 1e-3 for x in (slack[0], slack[2])]
-        gain = (changes[1] + sum(barriers) / 5.0) / np.std(np.asarray(batch.columns)[..., 1])
-    return float(-gain - settings.entropy * entropy + settings.value_weight * error)
+        gain = (changes[1] + sum(barriers) / 5.0) / np.std(np.asarray(batch.advantages)[..., 1])
+    return float(-gain - settings.ent_coef * entropy + settings.vf_coef * error)
 
 
 @pytest.mark.parametrize("ratio", ["device", "fleet"])
-@pytest.mark.parametrize("aim", [Weighted, constrained])
-def test_the_loss_by_hand_and_its_gradient_by_differences(aim: Any, ratio: Ratio) -> None:
+@pytest.mark.parametrize("aim", [ScalarisedSurrogate, constrained])
+def test_the_loss_by_hand_and_its_gradient_by_differences(aim: Any, ratio: RatioScope) -> None:
     rng = np.random.default_rng(5)
-    network = FleetNetwork.create(build_system(load_scenario("paper", {"fleet.size": 4})), KEY, conditioned=True)
+    network = DeepSetActorCritic.init(build_system(load_scenario("paper", {"fleet.size": 4})), KEY, conditioned=True)
     network = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, network)
-    settings = Settings(entropy=0.01, ratio=ratio)
+    settings = PPOConfig(ent_coef=0.01, ratio_scope=ratio)
     prepared, batch = batch_of(network, aim(), ratio)
     weights, shape = eqx.partition(network, eqx.is_inexact_array)
     flat, unflatten = jax.flatten_util.ravel_pytree(weights)
 
     @jax.jit
     def loss(vector: jax.Array) -> jax.Array:
-        return _loss(eqx.combine(unflatten(vector), shape), prepared, batch, settings)[0]
+        return ppo_loss(eqx.combine(unflatten(vector), shape), prepared, batch, settings)[0]
 
     assert float(loss(flat)) == pytest.approx(by_hand(network, prepared, batch, settings), rel=1e-7)
     gradient = jax.grad(loss)(flat)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tandem.feel import System, build_system, reset
-from tandem.policy import NETWORKS, FleetDistribution, FleetNetwork, Moments, NeuralPolicy
-from tandem.policy.features import CONSTANTS, Inputs, network_inputs
-from tandem.policy.networks import CoinFlip, Judgement, PaperNetwork, summable
+from tandem.policy import NETWORKS, ActionDistribution, DeepSetActorCritic, NeuralPolicy, RunningStats
+from tandem.policy.features import NUM_CONSTANTS, Features, extract_features
+from tandem.policy.networks import ActorCriticOutput, MLPActorCritic, RandomModeActorCritic, summable
 from tandem.runs import simulate
 from tandem.scenario import load_scenario
 
@@ -23,48 +23,48 @@ def loud(network: eqx.Module) -> eqx.Module:
     return eqx.combine(jax.tree.map(lambda leaf: 3 * leaf + 0.1 * jax.random.normal(KEY, leaf.shape), arrays), rest)
 
 
-def random_inputs(devices: int, states: tuple[int, ...] = (), features: int = 10, seed: int = 0) -> Inputs:
+def random_inputs(devices: int, states: tuple[int, ...] = (), features: int = 10, seed: int = 0) -> Features:
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> jax.Array:
         return jnp.asarray(rng.normal(size=(*states, *shape)), float)
 
     able = jnp.ones((*states, devices), bool)
-    return Inputs(normal(devices, features), normal(devices, CONSTANTS), normal(1), able)
+    return Features(normal(devices, features), normal(devices, NUM_CONSTANTS), normal(1), able)
 
 
-def permuted(inputs: Inputs, order: np.ndarray) -> Inputs:
-    return Inputs(
+def permuted(inputs: Features, order: np.ndarray) -> Features:
+    return Features(
         inputs.devices[..., order, :],
         inputs.constants[..., order, :],
         inputs.fleet,
-        inputs.may_train[..., order],
+        inputs.action_mask[..., order],
     )
 
 
-def by_device(judged: Judgement, may_train: jax.Array) -> dict[str, np.ndarray]:
+def by_device(judged: ActorCriticOutput, may_train: jax.Array) -> dict[str, np.ndarray]:
     """Everything a network says of single devices, devices last."""
-    draw = judged.decide.most_likely(may_train)
+    draw = judged.action_dist.mode(may_train)
     return {
         "train": np.asarray(draw.train),
-        "mode_logit": np.asarray(judged.decide.mode_logit),
+        "mode_logit": np.asarray(judged.action_dist.mode_logit),
         "power_logit": np.asarray(draw.power_logit),
-        "power_scale": np.asarray(judged.decide.power.log_scale),
+        "power_scale": np.asarray(judged.action_dist.power.log_scale),
         "frequency_logit": np.asarray(draw.frequency_logit),
-        "frequency_scale": np.asarray(judged.decide.frequency.log_scale),
-        "values": np.moveaxis(np.asarray(judged.values), -1, 0),
+        "frequency_scale": np.asarray(judged.action_dist.frequency.log_scale),
+        "values": np.moveaxis(np.asarray(judged.value), -1, 0),
     }
 
 
-def one_state(network: FleetNetwork, inputs: Inputs) -> Judgement:
+def one_state(network: DeepSetActorCritic, inputs: Features) -> ActorCriticOutput:
     return network(inputs, EQUAL)
 
 
-def many_states(network: FleetNetwork, inputs: Inputs) -> Judgement:
+def many_states(network: DeepSetActorCritic, inputs: Features) -> ActorCriticOutput:
     return jax.vmap(lambda one: network(one, EQUAL))(inputs)
 
 
-def many_networks(network: FleetNetwork, inputs: Inputs) -> Judgement:
+def many_networks(network: DeepSetActorCritic, inputs: Features) -> ActorCriticOutput:
     weights, shape = eqx.partition(network, eqx.is_inexact_array)
     several = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf, -leaf]), weights)
     return jax.vmap(lambda one: many_states(eqx.combine(one, shape), inputs))(several)
@@ -83,13 +83,13 @@ WAYS = {
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 17, 30, 1000])
 def test_permuting_devices_permutes_decisions_bit_for_bit(paper_system: System, size: int, way: str) -> None:
     run, states = WAYS[way]
-    network = loud(FleetNetwork.create(paper_system, KEY, conditioned=size % 2 == 0))
+    network = loud(DeepSetActorCritic.init(paper_system, KEY, conditioned=size % 2 == 0))
     inputs = random_inputs(size, states)
-    straight = by_device(run(network, inputs), inputs.may_train)
+    straight = by_device(run(network, inputs), inputs.action_mask)
     assert len(np.unique(straight["frequency_logit"])) > 0.9 * straight["frequency_logit"].size
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(size)
-        shuffled = by_device(run(network, permuted(inputs, order)), inputs.may_train)
+        shuffled = by_device(run(network, permuted(inputs, order)), inputs.action_mask)
         for name, values in straight.items():
             np.testing.assert_array_equal(shuffled[name], values[..., order], err_msg=name)
 
@@ -114,7 +114,7 @@ def test_what_is_summable_adds_up_alike_in_any_order(size: int) -> None:
 
 def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System) -> None:
     """A device's decision is its head's on its code followed by the context, as Equinox computes it."""
-    network = loud(FleetNetwork.create(paper_system, KEY, conditioned=True))
+    network = loud(DeepSetActorCritic.init(paper_system, KEY, conditioned=True))
     inputs = random_inputs(10)
     wish = jnp.asarray([0.5, 0.2, 0.3])
     own = [inputs.devices, inputs.constants, jnp.tile(wish, (10, 1))]
@@ -122,7 +122,7 @@ def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System)
     pooled = jnp.concatenate([codes.mean(axis=0), codes.max(axis=0), inputs.fleet, wish])
     context = network.context(pooled)
     situations = [jnp.concatenate([code, context]) for code in codes]
-    expected = FleetDistribution.from_parameters(jnp.stack([network.head(situation) for situation in situations]))
+    expected = ActionDistribution.from_parameters(jnp.stack([network.head(situation) for situation in situations]))
     found = network(inputs, wish)
     for one, other in zip(jax.tree.leaves(found.decide), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -133,18 +133,16 @@ def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System)
 def test_a_preference_moves_only_a_conditioned_network(paper_system: System) -> None:
     inputs = random_inputs(10)
     for conditioned in (False, True):
-        network = loud(FleetNetwork.create(paper_system, KEY, conditioned=conditioned))
+        network = loud(DeepSetActorCritic.init(paper_system, KEY, conditioned=conditioned))
         one, other = (network(inputs, jnp.asarray(w)).values for w in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]))
         assert bool(jnp.any(one != other)) == conditioned
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("observation", ["paper", "full"])
+@pytest.mark.parametrize("observation", ["minimal", "full"])
 def test_every_network_plays_an_episode(name: str, observation: str) -> None:
     system = build_system(load_scenario("paper", {"observation": observation, "rounds": 20}))
-    policy = NeuralPolicy.untrained(
-        NETWORKS[name].create(system, KEY), system, reset(system, KEY), sampling="everything"
-    )
+    policy = NeuralPolicy.init(NETWORKS[name].init(system, KEY), system, reset(system, KEY), sampling="stochastic")
     result = simulate(system, policy, range(4))
     assert result.violation_rate.max() == 0  # whatever a network says, the shield holds
     assert result.trainers.min() > 0
@@ -153,36 +151,36 @@ def test_every_network_plays_an_episode(name: str, observation: str) -> None:
 
 def test_what_is_left_to_chance_is_what_the_policy_says(paper_system: System) -> None:
     state = eqx.tree_at(lambda s: s.data, reset(paper_system, KEY), 0.5 * paper_system.data_limit)
-    network = loud(FleetNetwork.create(paper_system, KEY))
-    normal = NeuralPolicy.untrained(network, paper_system, state)
+    network = loud(DeepSetActorCritic.init(paper_system, KEY))
+    normal = NeuralPolicy.init(network, paper_system, state)
     chosen = {}
-    for sampling in ("nothing", "modes", "everything"):
+    for sampling in ("deterministic", "sample-modes", "stochastic"):
         policy = NeuralPolicy(network, normal.normaliser, normal.preference, sampling)
         keys = jax.random.split(KEY, 50)
         chosen[sampling] = jax.vmap(lambda key, policy=policy: policy(paper_system, state, key))(keys)
-    likeliest = chosen["nothing"]
+    likeliest = chosen["deterministic"]
     assert np.all(np.ptp(np.asarray(likeliest.frequency), axis=0) == 0)
     assert np.all(np.asarray(likeliest.train) == np.asarray(likeliest.train)[0])
-    assert np.any(np.asarray(chosen["modes"].train) != np.asarray(likeliest.train))
-    np.testing.assert_array_equal(chosen["modes"].frequency, likeliest.frequency)
-    np.testing.assert_array_equal(chosen["modes"].train, chosen["everything"].train)
-    assert np.all(np.ptp(np.asarray(chosen["everything"].frequency), axis=0) > 0)
+    assert np.any(np.asarray(chosen["sample-modes"].train) != np.asarray(likeliest.train))
+    np.testing.assert_array_equal(chosen["sample-modes"].frequency, likeliest.frequency)
+    np.testing.assert_array_equal(chosen["sample-modes"].train, chosen["stochastic"].train)
+    assert np.all(np.ptp(np.asarray(chosen["stochastic"].frequency), axis=0) > 0)
 
 
-@pytest.mark.parametrize("choices", [PaperNetwork, FleetNetwork])
+@pytest.mark.parametrize("choices", [MLPActorCritic, DeepSetActorCritic])
 def test_coins_are_fair_whatever_the_network_thinks(choices: type, paper_system: System) -> None:
     inputs = random_inputs(10)
     inner = loud(choices.create(paper_system, KEY))
-    judged, opinion = CoinFlip(inner)(inputs, EQUAL), inner(inputs, EQUAL)
-    assert np.all(np.asarray(judged.decide.mode_logit) == 0)
+    judged, opinion = RandomModeActorCritic(inner)(inputs, EQUAL), inner(inputs, EQUAL)
+    assert np.all(np.asarray(judged.action_dist.mode_logit) == 0)
     assert np.all(np.asarray(opinion.decide.mode_logit) != 0)
-    np.testing.assert_array_equal(judged.decide.frequency.location, opinion.decide.frequency.location)
-    np.testing.assert_array_equal(judged.values, opinion.values)
+    np.testing.assert_array_equal(judged.action_dist.frequency.location, opinion.decide.frequency.location)
+    np.testing.assert_array_equal(judged.value, opinion.values)
 
 
 def test_one_set_of_weights_serves_any_fleet(paper_system: System) -> None:
-    network = loud(FleetNetwork.create(paper_system, KEY))
-    policy = NeuralPolicy.untrained(network, paper_system, reset(paper_system, KEY))
+    network = loud(DeepSetActorCritic.init(paper_system, KEY))
+    policy = NeuralPolicy.init(network, paper_system, reset(paper_system, KEY))
     for size in (1, 30, 1000):
         larger = build_system(load_scenario("paper", {"fleet.size": size, "rounds": 5}))
         result = simulate(larger, policy, [0])
@@ -198,17 +196,17 @@ def test_in_a_larger_fleet_than_it_knows_a_policy_gives_the_places_itself(
 ) -> None:
     """More want to train than the uplink has room for: those go first that the policy is surest of."""
     system = build_system(load_scenario("paper", {"fleet.size": 30, "shield.enabled": shielded}))
-    network = loud(FleetNetwork.create(system, KEY))
+    network = loud(DeepSetActorCritic.init(system, KEY))
     state = eqx.tree_at(lambda s: s.data, reset(system, KEY), 0.5 * system.data_limit)
-    untrained = NeuralPolicy.untrained(network, system, state)
-    inputs = network_inputs(system, state)
+    untrained = NeuralPolicy.init(network, system, state)
+    inputs = extract_features(system, state)
     # A network that would have two thirds of the fleet train.
-    shift = -jnp.quantile(untrained.judge(inputs).decide.mode_logit, 1 / 3)
+    shift = -jnp.quantile(untrained.forward(inputs).action_dist.mode_logit, 1 / 3)
     network = eqx.tree_at(lambda n: n.head.layers[-1].bias, network, replace_fn=lambda bias: bias.at[0].add(shift))
     policy = NeuralPolicy(network, untrained.normaliser, untrained.preference, largest_fleet=trained_on)
-    logits = np.asarray(policy.judge(inputs).decide.mode_logit)
+    logits = np.asarray(policy.forward(inputs).action_dist.mode_logit)
     eager = np.flatnonzero(logits > 0)
-    room = int(np.min(np.asarray(system.envelope.most_trainers)[eager]))
+    room = int(np.min(np.asarray(system.worst_case.max_trainers)[eager]))
     assert len(eager) > room > 0
     action = policy(system, state, KEY)
     expected = sorted(eager, key=lambda device: -logits[device])[:room] if chooses else eager
@@ -219,27 +217,27 @@ def test_in_a_larger_fleet_than_it_knows_a_policy_gives_the_places_itself(
 def test_moments_are_those_of_everything_seen() -> None:
     rng = np.random.default_rng(0)
     batches = [rng.normal([5, -300, 0.01], [2, 40, 0.001], (size, 3)) for size in (7, 1, 100, 33)]
-    moments = Moments.unseen(3)
+    moments = RunningStats.init(3)
     for batch in batches:
-        moments = moments.with_seen(jnp.asarray(batch, float))
+        moments = moments.update(jnp.asarray(batch, float))
     everything = np.concatenate(batches)
     standard = (everything - everything.mean(axis=0)) / everything.std(axis=0)
-    found = moments.standardised(jnp.asarray(everything, float))
+    found = moments.normalise(jnp.asarray(everything, float))
     np.testing.assert_allclose(found, np.clip(standard, -10, 10), atol=2e-3)
 
 
 def test_before_anything_was_seen_values_pass() -> None:
     values = jnp.asarray([1.0, -2.0, 100.0])
-    np.testing.assert_array_equal(Moments.unseen(3).standardised(values), [1.0, -2.0, 10.0])
+    np.testing.assert_array_equal(RunningStats.init(3).normalise(values), [1.0, -2.0, 10.0])
 
 
 def test_what_never_varied_says_nothing() -> None:
-    moments = Moments.unseen(2).with_seen(jnp.asarray([[4.0, 1.0], [4.0, 3.0]]))
-    np.testing.assert_allclose(moments.standardised(jnp.asarray([9.0, 3.0])), [0.0, 1.0])
+    moments = RunningStats.init(2).update(jnp.asarray([[4.0, 1.0], [4.0, 3.0]]))
+    np.testing.assert_allclose(moments.normalise(jnp.asarray([9.0, 3.0])), [0.0, 1.0])
 
 
 def test_inputs_tell_devices_apart(paper_system: System) -> None:
-    constants = np.asarray(network_inputs(paper_system, reset(paper_system, KEY)).constants)
-    assert constants.shape == (10, CONSTANTS)
+    constants = np.asarray(extract_features(paper_system, reset(paper_system, KEY)).constants)
+    assert constants.shape == (10, NUM_CONSTANTS)
     assert np.all(np.isfinite(constants))
     assert len(np.unique(constants.round(4), axis=0)) == 10

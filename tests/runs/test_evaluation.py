@@ -15,14 +15,14 @@ from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.policy import evaluate as playing_module
 from tandem.runs import Front, PolicyRecord, Run, simulate
-from tandem.runs.evaluation import FRESH, Evaluation, changed, evaluate
-from tandem.runs.final_evaluation import SEEDS
-from tandem.runs.front import in_order, landmarks, write_csv
+from tandem.runs.evaluation import EVALUATION_SEED_START, Evaluation, evaluate, with_overrides
+from tandem.runs.final_evaluation import EVALUATION_SEEDS
+from tandem.runs.front import landmarks, sorted_by, write_csv
 from tandem.runs.plot_front import write_front_figure
 from tandem.scenario import load_scenario
 from tandem.stats import hypervolume_interval, mean_interval
 
-TINY = {"episodes": 2, "validation_episodes": 1, "epochs": 1, "minibatches": 1}
+TINY = {"num_envs": 2, "validation_episodes": 1, "update_epochs": 1, "num_minibatches": 1}
 REFERENCE = (0.0, 5.0, 44.0)
 
 
@@ -35,14 +35,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fleet_run(folder: Path) -> Run:
     """One network for all preferences, trained on three devices."""
     scenario = load_scenario("paper", {"fleet.size": 3, "rounds": 10})
-    return tandem.train(scenario, "tandem", out=folder / "fleet", options={**TINY, "rounds": 300, "divisions": 3})
+    return tandem.train(
+        scenario, "pc-ppo", out=folder / "fleet", options={**TINY, "budget": 300, "preference_divisions": 3}
+    )
 
 
 @pytest.fixture(scope="module")
 def paper_run(folder: Path) -> Run:
     """A network for each policy, of the paper's kind."""
     scenario = load_scenario("paper", {"fleet.size": 3, "rounds": 10})
-    options = {**TINY, "rounds": 600, "preferences": 3, "archive": 8, "network": "paper"}
+    options = {**TINY, "budget": 600, "num_preferences": 3, "archive_size": 8, "network": "mlp"}
     return tandem.train(scenario, "s-ppo", out=folder / "paper", options=options)
 
 
@@ -52,7 +54,7 @@ def evaluated(run: Run, seeds: range, **more) -> Evaluation:
 
 @pytest.fixture(scope="module")
 def evaluation(paper_run: Run) -> Evaluation:
-    return evaluated(paper_run, range(FRESH, FRESH + 12), rules=True)
+    return evaluated(paper_run, range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12), rules=True)
 
 
 def test_every_policy_plays_as_it_does_alone(paper_run: Run, evaluation: Evaluation) -> None:
@@ -70,7 +72,7 @@ def test_every_policy_plays_as_it_does_alone(paper_run: Run, evaluation: Evaluat
 
 
 def test_seeds_are_fresh(paper_run: Run, evaluation: Evaluation) -> None:
-    assert set(evaluation.seeds).isdisjoint(SEEDS)
+    assert set(evaluation.seeds).isdisjoint(EVALUATION_SEEDS)
     assert not np.allclose(evaluation.front.points, paper_run.front.points, rtol=1e-6)
 
 
@@ -98,20 +100,24 @@ def test_the_order_and_size_of_parts_change_nothing(
     # Five seeds of three devices at once: parts of seeds, 12 = 5 + 5 + 2, and policies one by one.
     monkeypatch.setattr(playing_module, "AT_ONCE", {jax.default_backend(): 15})
     told: list[tuple[int, int]] = []
-    again = evaluated(paper_run, range(FRESH, FRESH + 12), progress=lambda done, of: told.append((done, of)))
+    again = evaluated(
+        paper_run,
+        range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12),
+        progress=lambda done, of: told.append((done, of)),
+    )
     np.testing.assert_allclose(again.rewards, evaluation.rewards, rtol=1e-4, atol=1e-6)
     count = len(paper_run.front.policies)
     assert told == [(done, count) for done in range(count + 1)]
     # Two policies at once, the last part filled up if their number is odd.
     monkeypatch.setattr(playing_module, "AT_ONCE", {jax.default_backend(): 2 * 3 * 12})
-    again = evaluated(paper_run, range(FRESH, FRESH + 12))
+    again = evaluated(paper_run, range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12))
     np.testing.assert_allclose(again.rewards, evaluation.rewards, rtol=1e-4, atol=1e-6)
 
 
 def test_rules_are_inside_or_outside_what_the_front_dominates(paper_run: Run, evaluation: Evaluation) -> None:
-    assert [rule.name for rule in evaluation.rules] == list(tandem.RULES)
-    for rule in evaluation.rules:
-        alone = simulate(paper_run.system(), tandem.RULES[rule.name](), evaluation.seeds)
+    assert [rule.name for rule in evaluation.heuristics] == list(tandem.HEURISTICS)
+    for rule in evaluation.heuristics:
+        alone = simulate(paper_run.system(), tandem.HEURISTICS[rule.name](), evaluation.seeds)
         reward = alone.reward.mean(axis=0)
         dominated = any((point >= reward).all() for point in evaluation.front.points)
         assert rule.outside is not dominated
@@ -124,23 +130,25 @@ def test_rules_are_inside_or_outside_what_the_front_dominates(paper_run: Run, ev
 
 @pytest.mark.parametrize("size", [30, 1000])
 def test_a_fleet_network_plays_on_fleets_of_other_sizes(fleet_run: Run, size: int) -> None:
-    scenario, system = changed(fleet_run, [f"fleet.size={size}"])
+    scenario, system = with_overrides(fleet_run, [f"fleet.size={size}"])
     assert scenario.fleet.size == system.size == size
-    found = evaluate(system, fleet_run.policies(), fleet_run.front, range(FRESH, FRESH + 2), 0.01)
+    found = evaluate(
+        system, fleet_run.policies(), fleet_run.front, range(EVALUATION_SEED_START, EVALUATION_SEED_START + 2), 0.01
+    )
     alone = simulate(system, fleet_run.policy(1), found.seeds)
     np.testing.assert_allclose(found.rewards[1], alone.reward, rtol=1e-4)
     assert found.safe == len(found.front.policies)  # the shield holds there too
 
 
 def test_without_changes_it_is_the_fleet_it_was_trained_for(fleet_run: Run) -> None:
-    scenario, system = changed(fleet_run, [])
+    scenario, system = with_overrides(fleet_run, [])
     assert scenario == fleet_run.scenario
     assert system.size == 3
 
 
 def test_what_does_not_change_shapes_fits_the_papers_network(paper_run: Run) -> None:
-    _, system = changed(paper_run, ["workload.request_rate_per_s=4", "rounds=5"])
-    found = evaluate(system, paper_run.policies(), paper_run.front, [FRESH], 0.01)
+    _, system = with_overrides(paper_run, ["workload.request_rate_per_s=4", "rounds=5"])
+    found = evaluate(system, paper_run.policies(), paper_run.front, [EVALUATION_SEED_START], 0.01)
     assert found.summary()["hypervolume_interval_95"] is None  # of a single seed
 
 
@@ -155,7 +163,7 @@ def test_what_does_not_change_shapes_fits_the_papers_network(paper_run: Run) -> 
 )
 def test_changes_that_do_not_fit_are_refused(paper_run: Run, override: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        changed(paper_run, [override])
+        with_overrides(paper_run, [override])
 
 
 def noisy(rng: np.random.Generator, truth: np.ndarray, seeds: int) -> np.ndarray:
@@ -279,9 +287,9 @@ def test_csv_round_trip(tmp_path: Path) -> None:
 
 def test_the_best_comes_first() -> None:
     front = made(*POINTS)
-    assert [policy.index for policy in in_order(front, "accuracy")][:2] == [0, 3]
-    assert [policy.index for policy in in_order(front, "latency")] == [1, 3, 0, 2]
-    assert [policy.index for policy in in_order(front, "energy")] == [2, 3, 0, 1]
+    assert [policy.index for policy in sorted_by(front, "accuracy")][:2] == [0, 3]
+    assert [policy.index for policy in sorted_by(front, "latency")] == [1, 3, 0, 2]
+    assert [policy.index for policy in sorted_by(front, "energy")] == [2, 3, 0, 1]
 
 
 @pytest.mark.parametrize("count", [1, 5, 150])

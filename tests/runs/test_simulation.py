@@ -9,10 +9,10 @@ import pytest
 
 from tandem.errors import InputError
 from tandem.feel import System, build_system
-from tandem.policy import RandomRule, Threshold
+from tandem.policy import RandomHeuristic, Threshold
 from tandem.runs import simulate
 from tandem.runs.plot_simulation import write_figure
-from tandem.runs.simulation import histories, simulation_of
+from tandem.runs.simulation import simulate_histories, summarise
 from tandem.runs.trace import check_format, trace_table, write_trace
 from tandem.scenario import load_scenario
 
@@ -26,8 +26,8 @@ def unshielded() -> System:
 
 def test_means_are_those_of_the_history(unshielded: System) -> None:
     seeds = [3, 4]
-    result = simulate(unshielded, RandomRule(), seeds)
-    for row, (states, outcome) in enumerate(histories(unshielded, RandomRule(), seeds)):
+    result = simulate(unshielded, RandomHeuristic(), seeds)
+    for row, (states, outcome) in enumerate(simulate_histories(unshielded, RandomHeuristic(), seeds)):
         serving = ~outcome.executed.train
         expected = [
             np.mean(serving * outcome.accuracy),
@@ -48,8 +48,8 @@ def test_means_are_those_of_the_history(unshielded: System) -> None:
 def test_episodes_that_were_kept_tell_the_same(unshielded: System) -> None:
     """With random decisions and no shield: constraints are violated, requests dropped and samples discarded."""
     seeds = (3, 4)
-    told = simulate(unshielded, RandomRule(), seeds)
-    again = simulation_of(seeds, list(histories(unshielded, RandomRule(), seeds)))
+    told = simulate(unshielded, RandomHeuristic(), seeds)
+    again = summarise(seeds, list(simulate_histories(unshielded, RandomHeuristic(), seeds)))
     assert again.seeds == told.seeds
     assert told.violation_rate.min() > 0
     assert told.discarded_samples.min() > 0
@@ -58,27 +58,27 @@ def test_episodes_that_were_kept_tell_the_same(unshielded: System) -> None:
 
 
 def test_a_seed_plays_the_same_alone_and_in_company(paper_system: System) -> None:
-    together = simulate(paper_system, RandomRule(), range(5))
-    alone = simulate(paper_system, RandomRule(), [3])
+    together = simulate(paper_system, RandomHeuristic(), range(5))
+    alone = simulate(paper_system, RandomHeuristic(), [3])
     np.testing.assert_array_equal(together.objectives[3], alone.objectives[0])
 
 
 def test_seeds_differ(paper_system: System) -> None:
-    objectives = simulate(paper_system, RandomRule(), range(4)).objectives
+    objectives = simulate(paper_system, RandomHeuristic(), range(4)).objectives
     assert len(np.unique(objectives[:, 0])) == 4
 
 
 def test_summary_has_intervals_only_for_several_seeds(paper_system: System) -> None:
     one = simulate(paper_system, Threshold(), [0]).summary()
     assert one["objectives_half_width_95"]["accuracy"] is None
-    several = simulate(paper_system, RandomRule(), range(4))
+    several = simulate(paper_system, RandomHeuristic(), range(4))
     values = several.objectives[:, 0]
     expected = 3.182446 * values.std(ddof=1) / 2  # Student's t at 97.5 % with 3 degrees of freedom
     assert several.summary()["objectives_half_width_95"]["accuracy"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_trace_has_a_row_for_each_seed_round_and_device(unshielded: System, tmp_path: Path) -> None:
-    history = list(histories(unshielded, RandomRule(), [0, 1]))
+    history = list(simulate_histories(unshielded, RandomHeuristic(), [0, 1]))
     tables = [trace_table(seed, NAMES, *rounds) for seed, rounds in enumerate(history)]
     write_trace(tmp_path / "trace.csv", tables)
     write_trace(tmp_path / "trace.parquet", tables)
@@ -121,7 +121,7 @@ def test_unknown_format_is_refused() -> None:
 @pytest.mark.parametrize("size", [1, 10, 60])
 def test_figure_is_a_picture(size: int, tmp_path: Path) -> None:
     system = build_system(load_scenario("paper", {"fleet.size": size, "rounds": 20}))
-    states, outcome = next(histories(system, Threshold(), [0]))
+    states, outcome = next(simulate_histories(system, Threshold(), [0]))
     write_figure(tmp_path / "figure.png", "a title", [f"device-{n}" for n in range(size)], system, states, outcome)
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "figure.png").stat().st_size > 20_000

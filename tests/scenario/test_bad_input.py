@@ -318,7 +318,7 @@ OVERRIDES = [
     (f"fleet.devices[0].conversion={{one-to-many: {10**400}}}", ["conversion is one-to-many: 1000"]),
     ("fleet.devices[0].conversion={samples_per_request: -1}", ["conversion.samples_per_request is -1; write"]),
     # words
-    ("observation=some", ["observation is 'some'; write 'paper' or 'full'"]),
+    ("observation=some", ["observation is 'some'; write 'minimal' or 'full'"]),
     ("description=[1]", ["description is [1]; write text"]),
     ("name=", ["name is empty; write text"]),
 ]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.feel import build_system
-from tandem.scenario import device_profiles, device_table, dump_scenario, load_scenario, preset_names
+from tandem.scenario import build_device_table, device_profiles, dump_scenario, load_scenario, preset_names
 from tandem.scenario.device_table import DeviceTable
 from tandem.scenario.units import Range
 
@@ -45,44 +45,44 @@ class TestDeviceN:
     @settings(max_examples=40, deadline=None)
     @given(small=st.integers(1, 60), large=st.integers(60, 3000), seed=st.integers(0, 2**63 - 1))
     def test_is_the_same_in_a_fleet_of_any_size(self, small, large, seed):
-        few, many = device_table(fleet(small, seed)), device_table(fleet(large, seed))
+        few, many = build_device_table(fleet(small, seed)), build_device_table(fleet(large, seed))
         assert (len(few), len(many)) == (small, large)
         for column in COLUMNS:
             np.testing.assert_array_equal(getattr(few, column), getattr(many, column)[:small], err_msg=column)
 
     @pytest.mark.parametrize("name", preset_names())
     def test_is_the_same_in_every_preset(self, name):
-        own = device_table(load_scenario(name))
-        tenfold = device_table(load_scenario(name, {"fleet.size": 10 * len(own)}))
+        own = build_device_table(load_scenario(name))
+        tenfold = build_device_table(load_scenario(name, {"fleet.size": 10 * len(own)}))
         for column in COLUMNS:
             np.testing.assert_array_equal(getattr(own, column), getattr(tenfold, column)[: len(own)], err_msg=column)
 
     def test_is_another_with_another_seed(self):
-        one, other = device_table(fleet(seed=1)), device_table(fleet(seed=2))
+        one, other = build_device_table(fleet(seed=1)), build_device_table(fleet(seed=2))
         for column in RANGED:
             column = "request_rate_per_s" if column == "rate_factor" else column
             assert np.all(getattr(one, column) != getattr(other, column)), column
 
     @pytest.mark.parametrize("field", RANGED)
     def test_keeps_its_other_constants_when_one_range_changes(self, field):
-        before = device_table(fleet(30))
+        before = build_device_table(fleet(30))
         drawn = load_scenario("paper", EVERY_FIELD_DRAWN).fleet.devices[0]
         low, high = getattr(drawn, field).low, getattr(drawn, field).high
         width = max(high - low, 0.1 * low)
-        after = device_table(fleet(30, **{f"fleet.defaults.{field}": {"uniform": [low, low + width / 2]}}))
+        after = build_device_table(fleet(30, **{f"fleet.defaults.{field}": {"uniform": [low, low + width / 2]}}))
         own = "request_rate_per_s" if field == "rate_factor" else field
         for column in COLUMNS:
             same = np.array_equal(getattr(before, column), getattr(after, column))
             assert same == (column != own), column
 
     def test_draws_its_fields_independently(self):
-        table = device_table(fleet(4000))
+        table = build_device_table(fleet(4000))
         drawn = [getattr(table, column) for column in COLUMNS[2:-1]]
         correlation = np.corrcoef(drawn) - np.eye(len(drawn))
         assert np.abs(correlation).max() < 0.06
 
     def test_is_drawn_evenly_from_its_range(self):
-        distance_m = device_table(fleet(4000)).distance_m
+        distance_m = build_device_table(fleet(4000)).distance_m
         counts, _ = np.histogram(distance_m, bins=8, range=(600, 1000))
         assert counts.min() > 400
 
@@ -96,16 +96,18 @@ class TestDeviceN:
 )
 def test_ranges_are_respected(low, width, size, seed):
     changes = {"fleet.defaults.power_min_w": 1e-4, "fleet.defaults.power_max_w": {"uniform": [low, low + width]}}
-    power_w = device_table(fleet(size, seed, **changes)).power_max_w
+    power_w = build_device_table(fleet(size, seed, **changes)).power_max_w
     assert np.all((power_w >= low) & (power_w <= low + width))
 
 
 def test_a_plain_number_is_not_drawn():
-    np.testing.assert_array_equal(device_table(fleet(**{"fleet.defaults.frequency_max_hz": 3e9})).frequency_max_hz, 3e9)
+    np.testing.assert_array_equal(
+        build_device_table(fleet(**{"fleet.defaults.frequency_max_hz": 3e9})).frequency_max_hz, 3e9
+    )
 
 
 def test_rates_are_the_mean_rate_times_the_factors():
-    table = device_table(fleet(4000, **{"workload.request_rate_per_s": 10}))
+    table = build_device_table(fleet(4000, **{"workload.request_rate_per_s": 10}))
     assert table.request_rate_per_s.mean() == pytest.approx(10, rel=0.01)
     assert table.request_rate_per_s.min() >= 7
     assert table.request_rate_per_s.max() <= 13
@@ -114,13 +116,19 @@ def test_rates_are_the_mean_rate_times_the_factors():
 class TestGroups:
     def test_repeat_in_order(self):
         changes = {"fleet.devices": [{"count": 2}, {"count": 1}, {"count": 3}]}
-        assert device_table(fleet(14, **changes)).groups.tolist() == [0, 0, 1, 2, 2, 2, 0, 0, 1, 2, 2, 2, 0, 0]
+        assert build_device_table(fleet(14, **changes)).groups.tolist() == [0, 0, 1, 2, 2, 2, 0, 0, 1, 2, 2, 2, 0, 0]
 
     def test_a_smaller_size_takes_the_first(self):
-        assert device_table(fleet(3, **{"fleet.devices": [{"count": 2}, {"count": 5}]})).groups.tolist() == [0, 0, 1]
+        assert build_device_table(fleet(3, **{"fleet.devices": [{"count": 2}, {"count": 5}]})).groups.tolist() == [
+            0,
+            0,
+            1,
+        ]
 
     def test_huge_counts_cost_nothing(self):
-        assert device_table(fleet(5, **{"fleet.devices": [{"count": 10_000_000}] * 100})).groups.tolist() == [0] * 5
+        assert (
+            build_device_table(fleet(5, **{"fleet.devices": [{"count": 10_000_000}] * 100})).groups.tolist() == [0] * 5
+        )
 
     def test_without_a_size_the_list_is_the_fleet(self, tmp_path):
         scenario = load_scenario("jetson")
@@ -141,7 +149,7 @@ class TestGroups:
         assert scenario.fleet.devices[0].frequency_max_hz == Range(low=1300.5e6, high=1300.5e6)
 
     def test_the_papers_conversions_are_half_one_to_one_and_a_quarter_each_way(self):
-        samples = device_table(load_scenario("paper", ["fleet.size=20"])).samples_per_request
+        samples = build_device_table(load_scenario("paper", ["fleet.size=20"])).samples_per_request
         assert {value: int(np.sum(samples == value)) for value in (1.0, 0.5, 2.0)} == {1.0: 10, 0.5: 5, 2.0: 5}
 
 
@@ -159,7 +167,7 @@ class TestNames:
         ],
     )
     def test_one_by_one_or_numbered(self, devices, size, names):
-        assert device_table(fleet(size, **{"fleet.devices": devices})).names == names
+        assert build_device_table(fleet(size, **{"fleet.devices": devices})).names == names
 
     @settings(max_examples=60, deadline=None)
     @given(
@@ -174,14 +182,14 @@ class TestNames:
         st.integers(1, 20),
     )
     def test_are_unique(self, devices, size):
-        names = device_table(fleet(size, **{"fleet.devices": devices})).names
+        names = build_device_table(fleet(size, **{"fleet.devices": devices})).names
         assert len(set(names)) == size
 
     def test_survive_being_written_down(self, tmp_path):
         scenario = fleet(5, **{"fleet.devices": [{"name": "cam"}, {}]})
         path = tmp_path / "again.yaml"
         path.write_text(dump_scenario(scenario))
-        assert device_table(load_scenario(path)).names == device_table(scenario).names
+        assert build_device_table(load_scenario(path)).names == build_device_table(scenario).names
 
 
 class TestProfiles:

@@ -21,7 +21,7 @@ DIGITS = 4  # significant ones, at most
 UNPRINTED_WIDTH = 160  # of tables that go to a file or another program, which can scroll
 
 
-def console() -> Console:
+def make_console() -> Console:
     """On stdout; where that is no terminal, wide enough for a table's columns to stay whole."""
     printed = Console()
     return printed if printed.is_terminal else Console(width=max(printed.width, UNPRINTED_WIDTH))
@@ -52,7 +52,7 @@ def print_table(
         out.print(f"(A wider terminal shows also: {', '.join(left_out)}.)", style="dim", highlight=False)
 
 
-def plus_minus(mean: float, width: float | None) -> str:
+def format_interval(mean: float, width: float | None) -> str:
     """A mean and half its interval, to the digits that the interval leaves meaningful, within reason."""
     if width is None:
         return f"{mean:.4g}"
@@ -61,9 +61,9 @@ def plus_minus(mean: float, width: float | None) -> str:
     return f"{mean:.{digits}f} ± {width:.{digits}f}"
 
 
-def objectives(means: Sequence[float], widths: Sequence[float | None]) -> dict[str, str]:
+def format_objectives(means: Sequence[float], widths: Sequence[float | None]) -> dict[str, str]:
     """The cells of accuracy, latency and energy."""
-    return {name: plus_minus(mean, width) for name, mean, width in zip(OBJECTIVES, means, widths, strict=True)}
+    return {name: format_interval(mean, width) for name, mean, width in zip(OBJECTIVES, means, widths, strict=True)}
 
 
 def count(number: int, one: str, several: str) -> str:
@@ -71,7 +71,7 @@ def count(number: int, one: str, several: str) -> str:
     return f"{number:,} {one if number == 1 else several}"
 
 
-def policies(number: int) -> str:
+def plural_policies(number: int) -> str:
     """So many policies."""
     return count(number, "policy", "policies")
 

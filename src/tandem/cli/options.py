@@ -27,7 +27,7 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
-def working(message: str) -> Iterator[None]:
+def spinner(message: str) -> Iterator[None]:
     """Show on stderr that something takes its time: a spinner on a terminal, a plain line elsewhere."""
     console = Console(stderr=True)
     if console.is_terminal:

@@ -15,13 +15,13 @@ from rich.text import Text
 
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.train_loop import Progress
-from tandem.runs.trainer import Listener
+from tandem.runs.trainer import Callback
 
 LINE_EVERY_S = 5.0
 RECENT = 20  # chunks that speed is reckoned from
 
 
-class LiveProgress(Listener):
+class LiveProgress(Callback):
     """Shows stage, steps, rounds, speed, front so far, violations, time spent and time left."""
 
     def __init__(self) -> None:
@@ -50,18 +50,18 @@ class LiveProgress(Listener):
         if self._live:
             self._live.stop()
 
-    def beginning(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
+    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
         planned = sum(stage.rounds for stage in algorithm.stages)
         self._bar.update(self._task, total=planned, completed=rounds)
         how = f"going on after {rounds:,} of {planned:,} rounds" if rounds else f"{planned:,} rounds"
         devices = algorithm.system.size
         self._say(f"Training {algorithm.name} for {devices} device{'s' if devices > 1 else ''}: {how}, into {folder}")
 
-    def compiling(self, stage: str) -> None:
+    def on_compile(self, stage: str) -> None:
         self._speed.forget()
         self._doing(f"compiling {stage}, which takes some ten seconds the first time")
 
-    def progressed(self, progress: Progress, wall_s: float) -> None:
+    def on_chunk(self, progress: Progress, wall_s: float) -> None:
         self._speed.add(progress.rounds)
         details = _details(progress, wall_s, self._speed.rounds_per_s)
         self._bar.update(self._task, description=progress.stage, completed=progress.rounds)
@@ -70,10 +70,10 @@ class LiveProgress(Listener):
         if self._live is None and (new_stage or time.monotonic() - self._said_at >= LINE_EVERY_S):
             self._say(f"{progress.stage}: step {progress.step:,} of {progress.steps:,}, {details}")
 
-    def validating(self) -> None:
+    def on_validate(self) -> None:
         self._doing("validating the candidates for the front")
 
-    def measuring(self, policies: int) -> None:
+    def on_measure(self, policies: int) -> None:
         self._doing(f"measuring {policies} polic{'y' if policies == 1 else 'ies'} on fresh seeds")
 
     def _doing(self, what: str) -> None:

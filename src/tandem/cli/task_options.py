@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from tandem.cli.options import working
+from tandem.cli.options import spinner
 from tandem.errors import InputError, did_you_mean
 from tandem.scenario import Scenario
-from tandem.scenario.plugins import Task
+from tandem.scenario.plugins import TaskConfig
 
 if TYPE_CHECKING:
     from tandem.feel import FleetState, RoundOutcome
@@ -39,31 +39,34 @@ def task_overrides(task: str | None, data: Path | None) -> list[str]:
         if data is not None:
             raise InputError(f"--data {data}: says where a task's data are, and there is no --task; name it.")
         return []
-    if task not in Task.choices:
-        raise InputError(f"--task {task}: is not a task; {did_you_mean(task, Task.choices)}.")
-    if data is None and "path" in Task.choices[task].model_fields:
+    if task not in TaskConfig.choices:
+        raise InputError(f"--task {task}: is not a task; {did_you_mean(task, TaskConfig.choices)}.")
+    if data is None and "path" in TaskConfig.choices[task].model_fields:
         raise InputError(f"--task {task}: needs your copy of its data; say where it is with --data FOLDER.")
     fields = {"kind": task} if data is None else {"kind": task, "path": str(data)}
     return [f"accuracy.task={json.dumps(fields)}"]
 
 
-def preparing(scenario: Scenario) -> AbstractContextManager[None]:
+def task_spinner(scenario: Scenario) -> AbstractContextManager[None]:
     """While the system is built: with a task its data are read, and at first its model is pre-trained."""
     task = scenario.accuracy.task
-    return nullcontext() if task is None else working(f"Preparing the task {task.kind}")
+    return nullcontext() if task is None else spinner(f"Preparing the task {task.kind}")
 
 
-def agreement(scenario: Scenario, played: Sequence[tuple[FleetState, RoundOutcome]]) -> dict[str, Any]:
+def fidelity(scenario: Scenario, played: Sequence[tuple[FleetState, RoundOutcome]]) -> dict[str, Any]:
     """How well the mapping's estimate follows what was measured in these episodes, for a result's document."""
     from tandem.federated import Fidelity
-    from tandem.scenario import device_table
+    from tandem.scenario import build_device_table
 
     assert scenario.accuracy.task is not None
-    found = Fidelity.of(outcome for _, outcome in played)
-    return {"task": scenario.accuracy.task.kind, "estimated_accuracy": found.summary(device_table(scenario).names)}
+    found = Fidelity.from_history(outcome for _, outcome in played)
+    return {
+        "task": scenario.accuracy.task.kind,
+        "estimated_accuracy": found.summary(build_device_table(scenario).names),
+    }
 
 
-def agreement_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def fidelity_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The same as rows of a table, if there is a task."""
     found = document.get("estimated_accuracy")
     if found is None or found["rounds"] == 0:
@@ -84,7 +87,7 @@ def agreement_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 @contextmanager
-def counting(message: str) -> Iterator[Callable[[int, int, str], None]]:
+def progress_bar(message: str) -> Iterator[Callable[[int, int, str], None]]:
     """Show on stderr how much of how much is done, and a word on it: a bar on a terminal, a line elsewhere."""
     printed = Console(stderr=True)
     if printed.is_terminal:

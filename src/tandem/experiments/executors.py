@@ -14,16 +14,16 @@ from pathlib import Path
 import jax
 
 from tandem.errors import InputError
-from tandem.experiments.run_trial import perform
-from tandem.experiments.sweep import Done, Job
+from tandem.experiments.run_trial import run_trials
+from tandem.experiments.sweep import Job, JobOutcome
 
 Work = Callable[[Job, Path], str | None]  # does a job below a folder, and says what went wrong, if anything
 
 
-def attempt(job: Job, out: Path) -> str | None:
+def try_job(job: Job, out: Path) -> str | None:
     """Do a job; what went wrong, or None."""
     try:
-        perform(job, out)
+        run_trials(job, out)
     except InputError as error:
         return str(error)
     except (RuntimeError, OSError, ArithmeticError, ValueError) as error:  # of this job; the others may do well
@@ -31,10 +31,10 @@ def attempt(job: Job, out: Path) -> str | None:
     return None
 
 
-class Here:
+class SerialExecutor:
     """One after another, in this process."""
 
-    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         """In their order."""
         before: tuple[str, int] | None = None
         for job in jobs:
@@ -42,17 +42,17 @@ class Here:
             if before not in (None, programs):
                 jax.clear_caches()  # type: ignore[no-untyped-call]  # not needed again, and there may be hundreds
             before = programs
-            yield Done(job, attempt(job, out))
+            yield JobOutcome(job, try_job(job, out))
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessExecutor:
     """Several at a time, each in a process of its own: for a GPU that one leaves idle, or many cores."""
 
     workers: int
-    work: Work = attempt
+    work: Work = try_job
 
-    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         """As they end. What is lost with a process that is killed is tried again, as long as others come to an end."""
         waiting = list(jobs)
         while waiting:
@@ -64,13 +64,13 @@ class Processes:
                 futures: dict[Future[str | None], Job] = {pool.submit(self.work, job, out): job for job in waiting}
                 for future in as_completed(futures):
                     try:
-                        yield Done(futures[future], future.result())
+                        yield JobOutcome(futures[future], future.result())
                     except BrokenProcessPool:
                         lost.append(futures[future])
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
             if len(lost) == len(waiting):
-                yield from (Done(job, "its process was killed; is there enough memory?") for job in lost)
+                yield from (JobOutcome(job, "its process was killed; is there enough memory?") for job in lost)
                 return
             waiting = lost
 

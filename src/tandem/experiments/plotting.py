@@ -15,7 +15,7 @@ from tandem.stats import mean
 FAR_BELOW = 0.7  # of the highest point: a line lower than that on average would squeeze the others into one
 
 
-def look_closely(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
+def zoom_to_leaders(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
     """Give the room to the lines near the top, and say which lie below the figure, and where."""
     best = max(max(line) for line in lines.values())
     far = {name: line for name, line in lines.items() if fmean(line) < FAR_BELOW * best}
@@ -40,7 +40,7 @@ def draw_curves(axes: Axes, curves: Sequence[Values], name: str, style: Mapping[
     return centre
 
 
-OURS = "tandem"
+OURS = "pc-ppo"
 PROPOSED, GUIDED, EVOLVED, SCALARISED, RANDOM = "c-moppo", "pg-morl", "moea-d", "s-ppo", "r-ppo"
 PAPERS = (PROPOSED, GUIDED, EVOLVED, SCALARISED, RANDOM)
 COMPARED = (OURS, *PAPERS, "nsga2")
@@ -63,7 +63,7 @@ def label(algorithm: str) -> str:
     return LABELS.get(algorithm, algorithm)
 
 
-def look(algorithm: str) -> dict[str, Any]:
+def line_style(algorithm: str) -> dict[str, Any]:
     """Colour and marker, the same in every figure."""
     known = list(LABELS)
     place = known.index(algorithm) if algorithm in known else sum(map(ord, algorithm))

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import System, build_system
-from tandem.policy.heuristics import DriftPlusPenalty, RandomRule, RoundRobin, Rule, ServeUntilFull, Threshold
-from tandem.policy.rollout import EpisodeMeans, mean_outcome
+from tandem.policy.heuristics import DriftPlusPenalty, Heuristic, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
+from tandem.policy.rollout import EpisodeMeans, rollout_means
 from tandem.scenario import load_scenario
 
 FLEET_SIZES = (5, 10, 15, 20, 25, 30)  # the paper's sweep over devices
@@ -39,10 +39,10 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Spread:
+class HeuristicFront:
     """What a family of rules achieves on a scenario: a row a rule, in the user's units (accuracy, s, J)."""
 
-    rules: list[Rule]
+    rules: list[Heuristic]
     objectives: Values
     violation_rate: Values
 
@@ -57,39 +57,39 @@ class Spread:
         return np.asarray(points[best])
 
 
-def rule_family() -> Iterator[list[Rule]]:
+def heuristic_family() -> Iterator[list[Heuristic]]:
     """Hand-written rules over a grid of their settings, a list a type, so that each type is one program."""
     levels = (0.0, 0.25, 0.5, 1.0)
     shares = (0.02, 0.1, 0.2, 0.4, 0.7, 2.0)  # 2 is never
     yield [Threshold(s, p, f) for s in shares for p in (0.0, 0.5, 1.0) for f in levels]
     yield [RoundRobin(m, p, f) for m in (0.5, 1.0, 2.0, 3.0) for p in (0.0, 1.0) for f in levels]
-    yield [RandomRule(chance) for chance in (0.05, 0.2, 0.5)]
+    yield [RandomHeuristic(chance) for chance in (0.05, 0.2, 0.5)]
     yield [ServeUntilFull(p, f) for p in (0.0, 1.0) for f in levels]
     weights = (0.05, 0.3, 1.0, 3.0)
     yield [DriftPlusPenalty(a, s, e) for a in weights for s in weights for e in weights]
 
 
-def spread(system: System, episodes: int = 8, seed: int = 0) -> Spread:
+def heuristic_front(system: System, episodes: int = 8, seed: int = 0) -> HeuristicFront:
     """Play every rule of the family for some episodes."""
     keys = jax.random.split(jax.random.key(seed), episodes)
-    rules: list[Rule] = []
+    rules: list[Heuristic] = []
     outcomes: list[EpisodeMeans] = []
-    for members in rule_family():
+    for members in heuristic_family():
         stacked = jax.tree.map(lambda *settings: jnp.asarray(settings, float), *members)
         outcomes.append(_play_family(system, stacked, keys))
         rules += members
     objectives = np.concatenate([np.asarray(o.objectives, np.float64).mean(axis=1) for o in outcomes])
     violations = np.concatenate([np.asarray(o.violated_any, np.float64).mean(axis=1) for o in outcomes])
-    return Spread(rules, objectives * IN_USERS_UNITS, violations)
+    return HeuristicFront(rules, objectives * IN_USERS_UNITS, violations)
 
 
 @jax.jit
 def _play_family(system: Any, stacked: Any, keys: Any) -> Any:
-    return jax.vmap(lambda rule: mean_outcome(system, rule, keys))(stacked)
+    return jax.vmap(lambda rule: rollout_means(system, rule, keys))(stacked)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CriteriaResult:
     """The criteria, and the numbers they were judged by."""
 
     violations: dict[tuple[int, float], float]  # worst violation rate of the rule, by (N, mean lambda)
@@ -129,26 +129,28 @@ class Verdict:
         return bool(in_box and same_order and self.best_server_accuracy <= 1)
 
 
-def judge(scenario: str, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0) -> Verdict:
+def check_criteria(
+    scenario: str, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0
+) -> CriteriaResult:
     """Measure a scenario, at every fleet size and arrival rate of the paper for criterion 1."""
     changes = dict(overrides or {})
     grid = violation_grid(scenario, Threshold(), changes, episodes, seed)
-    return judge_default(scenario, changes, episodes, seed, grid)
+    return check_default_preset(scenario, changes, episodes, seed, grid)
 
 
-def judge_default(
+def check_default_preset(
     scenario: str,
     overrides: Mapping[str, Any],
     episodes: int = 8,
     seed: int = 0,
     violations: dict[tuple[int, float], float] | None = None,
-) -> Verdict:
+) -> CriteriaResult:
     """Measure a scenario at its own fleet size and arrival rate only: criteria 2 and 3, a tenth of the work."""
     system = build_system(load_scenario(scenario, overrides))
-    measured = spread(system, episodes, seed)
+    measured = heuristic_front(system, episodes, seed)
     points = measured.feasible()
     largest = build_system(load_scenario(scenario, {**overrides, "fleet.size": max(FLEET_SIZES)}))
-    return Verdict(
+    return CriteriaResult(
         violations=violations or {},
         corners=np.stack([measured.corner(objective) for objective in range(3)]),
         medians=np.median(points, axis=0),
@@ -160,13 +162,13 @@ def judge_default(
 
 def best_server_accuracy(system: System) -> float:
     """G of the most data one round can train on, all of it fresh."""
-    trainers = int(np.max(np.asarray(system.envelope.most_trainers)))
+    trainers = int(np.max(np.asarray(system.worst_case.max_trainers)))
     most_data = np.sort(np.asarray(system.data_limit, np.float64))[-trainers:].sum()
-    return float(system.mapping(jnp.asarray(most_data, float), jnp.asarray(FRESH_AGE_S, float)))
+    return float(system.accuracy_mapping(jnp.asarray(most_data, float), jnp.asarray(FRESH_AGE_S, float)))
 
 
 def violation_grid(
-    scenario: str, rule: Rule, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0
+    scenario: str, rule: Heuristic, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0
 ) -> dict[tuple[int, float], float]:
     """The share of rounds in which a rule broke a constraint, by fleet size and mean arrival rate."""
     keys = jax.random.split(jax.random.key(seed), episodes)
@@ -174,6 +176,6 @@ def violation_grid(
     for size in FLEET_SIZES:
         for rate in REQUEST_RATES:
             changes = {**(overrides or {}), "fleet.size": size, "workload.request_rate_per_s": rate}
-            outcome = mean_outcome(build_system(load_scenario(scenario, changes)), rule, keys)
+            outcome = rollout_means(build_system(load_scenario(scenario, changes)), rule, keys)
             rates[size, rate] = float(np.mean(np.asarray(outcome.violated_any)))
     return rates

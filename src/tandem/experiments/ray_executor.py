@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
-from tandem.experiments.sweep import Done, Job
-from tandem.experiments.trial import Result, write_result
+from tandem.experiments.sweep import Job, JobOutcome
+from tandem.experiments.trial import TrialResult, write_result
 
 PATIENCE_S = 5.0  # with an address that may not answer
 RETRIES = 5  # of a job whose worker or node is lost
 
 
 @dataclass(frozen=True)
-class Cluster:
+class RayExecutor:
     """Jobs spread over the nodes of a Ray cluster, which share no disk: results come back, runs stay there.
 
     A job that is lost with its node is done again elsewhere.
@@ -28,7 +28,7 @@ class Cluster:
     cpus: float = 1.0  # that a job asks for
     gpus: float = 0.0
 
-    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         """As they end."""
         ray = _ray()
         started = not ray.is_initialized()
@@ -40,14 +40,14 @@ class Cluster:
             if started:
                 ray.shutdown()
 
-    def _run(self, ray: Any, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+    def _run(self, ray: Any, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES)(_perform_elsewhere)
         waiting = {remote.remote(job): job for job in jobs}
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1)
             for reference in ready:
                 job = waiting.pop(reference)
-                yield Done(job, _received(ray, reference, out))
+                yield JobOutcome(job, _received(ray, reference, out))
 
 
 def _received(ray: Any, reference: Any, out: Path) -> str | None:
@@ -57,17 +57,17 @@ def _received(ray: Any, reference: Any, out: Path) -> str | None:
     except ray.exceptions.RayError as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     for document in documents:
-        write_result(Result.from_document(document), out)
+        write_result(TrialResult.from_document(document), out)
     return None if failure is None else str(failure)
 
 
 def _perform_elsewhere(job: Job) -> tuple[list[dict[str, Any]], str | None]:
     """On a node: do the job in a folder of its own, and bring back what it leaves."""
-    from tandem.experiments.executors import attempt
+    from tandem.experiments.executors import try_job
     from tandem.experiments.trial import read_result
 
     with tempfile.TemporaryDirectory(prefix="tandem-") as folder:
-        failure = attempt(job, Path(folder))
+        failure = try_job(job, Path(folder))
         results = [read_result(cell, Path(folder)) for cell in job]
         return [result.document() for result in results if result is not None], failure
 

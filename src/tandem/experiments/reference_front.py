@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from tandem.experiments.scale import Scale
-from tandem.learn.config import Options
+from tandem.learn.config import AlgorithmConfig
 from tandem.scenario import Scenario, load_scenario
 from tandem.stats import Estimate, mean
 
@@ -27,11 +27,11 @@ def reference_front() -> dict[str, Any]:
 def share_of_best(scale: Scale, hypervolumes: Sequence[float]) -> Estimate | None:
     """Hypervolumes, one a seed, as a share of the best known; None for another fleet than that is for."""
     fleet = {"fleet.size": scale.size, "workload.request_rate_per_s": scale.rate}
-    best = best_known(load_scenario("paper", fleet), Options().reference)
+    best = reference_hypervolume(load_scenario("paper", fleet), AlgorithmConfig().reference_point)
     return None if best is None else mean(hypervolumes).scaled(1 / best)
 
 
-def best_known(scenario: Scenario, reference: Sequence[float]) -> float | None:
+def reference_hypervolume(scenario: Scenario, reference: Sequence[float]) -> float | None:
     """The hypervolume of the best front known on a scenario, from a reference point; None where none is known."""
     known = reference_front()
     written = dict(known["scenario"])

@@ -10,10 +10,10 @@ from tandem.experiments.figures.convergence import CONVERGENCE
 from tandem.experiments.figures.devices import DEVICES
 from tandem.experiments.figures.latency_cdf import LATENCY_CDF
 from tandem.experiments.figures.pareto_fronts import PARETO_FRONTS
-from tandem.experiments.figures.reference_front import BEST_KNOWN
+from tandem.experiments.figures.reference_front import REFERENCE
 from tandem.experiments.figures.top3 import TOP3
 
 THE_PAPERS = (PARETO_FRONTS, DEVICES, ARRIVALS, CONVERGENCE, BETA, LATENCY_CDF, TOP3)
 ON_A_TASK = (ACCURACY_MAPPING, TOP3)
-EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (*THE_PAPERS, *ON_A_TASK, BEST_KNOWN)}
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (*THE_PAPERS, *ON_A_TASK, REFERENCE)}
 ALL = "all"  # of the paper's, or of those on a task

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.experiments.claims import Section, Statement, Table, write_csv
-from tandem.io.atomic import written_whole
+from tandem.experiments.claims import Claim, ReportSection, Table, write_csv
+from tandem.io.atomic import atomic_write
 
 MARKDOWN, HTML, STATEMENTS = "report.md", "report.html", "statements.csv"
 READING = (
@@ -29,20 +29,20 @@ class Report:
 
     title: str
     facts: tuple[str, ...]  # how it was made
-    sections: tuple[Section, ...]
+    sections: tuple[ReportSection, ...]
 
     def verdicts(self) -> dict[str, int]:
         """How many statements agree, disagree and are open."""
-        said = [statement.verdict for section in self.sections for statement in section.statements]
+        said = [statement.verdict for section in self.sections for statement in section.claims]
         return {verdict: said.count(verdict) for verdict in ("agrees", "disagrees", "open")}
 
 
 def write_report(report: Report, out: Path) -> None:
     """Write report.md, report.html and statements.csv."""
     for name, text in ((MARKDOWN, markdown(report)), (HTML, page(report))):
-        with written_whole(out / name) as temporary:
+        with atomic_write(out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    rows = [(s.name, one.stated, one.found, one.verdict) for s in report.sections for one in s.statements]
+    rows = [(s.name, one.stated, one.found, one.verdict) for s in report.sections for one in s.claims]
     write_csv(out / STATEMENTS, ("experiment", "stated", "found", "verdict"), rows)
 
 
@@ -52,7 +52,7 @@ def markdown(report: Report) -> str:
     for section in report.sections:
         parts += [f"## {section.title}", f"`tandem reproduce {section.name}`. {section.about}"]
         parts += [f"![{section.title}]({name}.png)" for name in section.figures]
-        parts.append(_markdown_table(_statements(section.statements)))
+        parts.append(_markdown_table(_statements(section.claims)))
         parts += [f"**{table.title}**\n\n{_markdown_table(table)}" for table in section.tables]
     return "\n\n".join(parts) + "\n"
 
@@ -65,7 +65,7 @@ def page(report: Report) -> str:
     for section in report.sections:
         parts.append(f"<h2>{html.escape(section.title)}</h2><p>{html.escape(section.about)}</p>")
         parts += [f'<img src="{name}.svg" alt="{html.escape(section.title)}">' for name in section.figures]
-        parts += [_html_table(table) for table in (_statements(section.statements), *section.tables)]
+        parts += [_html_table(table) for table in (_statements(section.claims), *section.tables)]
     body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(report.title)}</title>'
@@ -79,7 +79,7 @@ def _summary(report: Report) -> str:
     return f"Of {sum(counts.values())} statements {said}."
 
 
-def _statements(statements: Sequence[Statement]) -> Table:
+def _statements(statements: Sequence[Claim]) -> Table:
     return Table("", ("stated", "found", "verdict"), tuple((s.stated, s.found, s.verdict) for s in statements))
 
 

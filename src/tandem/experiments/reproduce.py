@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.errors import InputError, did_you_mean
-from tandem.experiments.claims import Algorithms, Experiment, Section
-from tandem.experiments.executors import Here
+from tandem.experiments.claims import Algorithms, Experiment, ReportSection
+from tandem.experiments.executors import SerialExecutor
 from tandem.experiments.plotting import label
 from tandem.experiments.registry import ALL, EXPERIMENTS, ON_A_TASK, THE_PAPERS
 from tandem.experiments.report import Report, write_report
 from tandem.experiments.scale import Scale
-from tandem.experiments.sweep import Engine, Unwatched, Watcher, sweep
-from tandem.experiments.trial import Cell, Result, folder_for_cells
-from tandem.learn.registry import algorithm_named
+from tandem.experiments.sweep import Executor, NullCallback, SweepCallback, sweep
+from tandem.experiments.trial import Trial, TrialResult, make_trials_dir
+from tandem.learn.registry import get_algorithm
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Plan:
         """The algorithms of an experiment."""
         return self.chosen or one.algorithms
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[Trial]:
         """All of it, each once."""
-        wanted = [cell for one in self.experiments for cell in one.cells(self.scale, self.compared(one))]
+        wanted = [cell for one in self.experiments for cell in one.trials(self.scale, self.compared(one))]
         return list(dict.fromkeys(wanted))
 
 
 def plan(names: Sequence[str], scale: Scale, algorithms: Sequence[str] = ()) -> Plan:
     """From what a user says; refuses what ``experiments_named`` does."""
-    chosen = experiments_named(names, bool(scale.grounds), algorithms)
+    chosen = experiments_named(names, bool(scale.reward_sources), algorithms)
     return Plan(chosen, scale, tuple(dict.fromkeys(algorithms)))
 
 
@@ -53,7 +53,7 @@ def experiments_named(names: Sequence[str], on_a_task: bool, algorithms: Sequenc
         if name not in (*EXPERIMENTS, ALL):
             raise InputError(f"{name}: there is no such experiment; {did_you_mean(name, [*EXPERIMENTS, ALL])}.")
     for name in algorithms:
-        algorithm_named(name)
+        get_algorithm(name)
     everything = ON_A_TASK if on_a_task else THE_PAPERS
     papers = [one.name for one in everything] if not names or ALL in names else []
     chosen = [EXPERIMENTS[name] for name in dict.fromkeys([*papers, *(name for name in names if name != ALL)])]
@@ -66,24 +66,26 @@ def experiments_named(names: Sequence[str], on_a_task: bool, algorithms: Sequenc
 
 
 def reproduce(
-    what: Plan, out: str | Path, engine: Engine | None = None, together: int = 1, watcher: Watcher | None = None
+    what: Plan, out: str | Path, engine: Executor | None = None, together: int = 1, watcher: SweepCallback | None = None
 ) -> Report:
     """Do it, in this process if no engine is given, and write it below ``out``; what is finished there is kept."""
-    folder = folder_for_cells(out)
-    results = sweep(what.cells(), folder, engine or Here(), together, watcher or Unwatched())
+    folder = make_trials_dir(out)
+    results = sweep(what.cells(), folder, engine or SerialExecutor(), together, watcher or NullCallback())
     report = report_of(what, folder, results)
     write_report(report, folder)
     return report
 
 
-def report_of(what: Plan, out: Path, results: dict[Cell, Result]) -> Report:
+def report_of(what: Plan, out: Path, results: dict[Trial, TrialResult]) -> Report:
     """Write data and figures, and put together what they say."""
-    sections: list[Section] = [one.section(what.scale, what.compared(one), results, out) for one in what.experiments]
+    sections: list[ReportSection] = [
+        one.section(what.scale, what.compared(one), results, out) for one in what.experiments
+    ]
     scale = what.scale
     devices = sorted({result.device for result in results.values()})
     facts = (
-        f"Scale {scale.name}: {scale.rounds:,} environment rounds for every training, {scale.seeds} seeds"
-        f"{', unless a section says otherwise' if scale.longer else ''}; "
+        f"Scale {scale.name}: {scale.budget:,} environment rounds for every training, {scale.seeds} seeds"
+        f"{', unless a section says otherwise' if scale.long_budget else ''}; "
         f"{len(results):,} trainings on {', '.join(devices)}.",
         f"Algorithms: {', '.join(label(name) for name in what.algorithms)}, preset {scale.preset}.",
         "Hypervolume from the paper's reference point (accuracy 0, latency 5 s, energy 44 J), of policies in their "
@@ -95,9 +97,9 @@ def report_of(what: Plan, out: Path, results: dict[Cell, Result]) -> Report:
 
 def _measured_facts(scale: Scale) -> list[str]:
     """What is to be known of a report on a task."""
-    if not scale.grounds:
+    if not scale.reward_sources:
         return []
-    one = scale.grounds[0]
+    one = scale.reward_sources[0]
     return [
         f"Accuracy as measured on the task {one.task}: the share of right answers of real models that are trained on "
         f"the fly, in {one.episodes} episodes a policy. Policies are validated and chosen by what their training was "

@@ -13,7 +13,7 @@ ORACLE = "oracle"
 
 
 @dataclass(frozen=True)
-class Ground:
+class RewardSource:
     """A mapping as calibrated on a task, which a scheduler sees the estimates of; and the task, which fronts are
     measured by. Whoever learns is rewarded by the estimate, an oracle by what is measured."""
 
@@ -31,7 +31,7 @@ class Ground:
         """What learns from it, in data and legends."""
         return ORACLE if self.oracle else self.mapping
 
-    def as_oracle(self) -> Ground:
+    def as_oracle(self) -> RewardSource:
         """The same for an oracle."""
         return dataclasses.replace(self, oracle=True)
 
@@ -50,12 +50,12 @@ class Ground:
         return {name: value for name, value in asdict(self).items() if name != "data"}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Ground:
+    def from_document(cls, document: Mapping[str, Any]) -> RewardSource:
         """From JSON; raises KeyError or TypeError if it is not one."""
         return cls(**{**document, "kappa": tuple(document["kappa"])})
 
     @classmethod
-    def of(cls, calibrated: Scenario, task: str, episodes: int, data: str | None) -> Ground:
+    def from_calibration(cls, calibrated: Scenario, task: str, episodes: int, data: str | None) -> RewardSource:
         """As a calibrated scenario has it."""
         accuracy = calibrated.accuracy
         mapping = accuracy.mapping.model_dump()

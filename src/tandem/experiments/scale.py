@@ -7,33 +7,33 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tandem.errors import InputError, did_you_mean
-from tandem.experiments.reward_source import Ground
-from tandem.experiments.trial import Cell
-from tandem.learn.registry import choose_options
+from tandem.experiments.reward_source import RewardSource
+from tandem.experiments.trial import Trial
+from tandem.learn.registry import make_config
 
 Changes = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
+class Budget:
     """How long to train, how often, and with which options."""
 
-    rounds: int
+    budget: int
     seeds: int
     marks: int
-    options: Changes = field(default_factory=dict)  # of every algorithm
-    own_options: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
+    config: Changes = field(default_factory=dict)  # of every algorithm
+    algorithm_config: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskScale(Effort):
+class TaskBudget(Budget):
     """What is else at a scale where accuracy is measured on a task: a round of real models costs what thousands of
     simulated ones do, so there are fewer, in smaller steps, and fewer candidates for a front."""
 
     episodes: int  # that each policy of a front is measured by
     worlds: int  # that the calibration averages over
     calibration_rounds: int | None = None  # in each world; as many as an episode has if not given
-    without_oracle: Effort | None = None  # where none is compared with: what learns from estimates may learn longer
+    without_oracle: Budget | None = None  # where none is compared with: what learns from estimates may learn longer
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Scale:
 
     name: str
     summary: str
-    rounds: int  # the budget of every training, of whatever algorithm
+    budget: int  # the budget of every training, of whatever algorithm
     seeds: int
     sizes: tuple[int, ...]  # devices
     rates: tuple[float, ...]  # requests per second
@@ -52,13 +52,13 @@ class Scale:
     preset: str
     marks: int  # measurements on the way, where nothing is swept
     swept_marks: int  # and where something is
-    options: Changes = field(default_factory=dict)  # of every algorithm
-    own_options: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
-    tasks: Mapping[str, TaskScale] = field(default_factory=dict, repr=False)  # by the task's name
-    grounds: tuple[Ground, ...] = ()  # on a task: a mapping each, the first the paper's
-    longer: Scale | None = field(default=None, repr=False)  # on a task, for what no oracle is compared with
+    config: Changes = field(default_factory=dict)  # of every algorithm
+    algorithm_config: Mapping[str, Changes] = field(default_factory=dict)  # of some, by name
+    tasks: Mapping[str, TaskBudget] = field(default_factory=dict, repr=False)  # by the task's name
+    reward_sources: tuple[RewardSource, ...] = ()  # on a task: a mapping each, the first the paper's
+    long_budget: Scale | None = field(default=None, repr=False)  # on a task, for what no oracle is compared with
 
-    def task(self, name: str) -> TaskScale:
+    def task(self, name: str) -> TaskBudget:
         """What is else on a task."""
         if name not in self.tasks:
             able = [scale.name for scale in SCALES.values() if name in scale.tasks]
@@ -66,67 +66,69 @@ class Scale:
             raise InputError(f"--task {name}: is not for the scale {self.name}; {fix}.")
         return self.tasks[name]
 
-    def on(self, task: str, grounds: Sequence[Ground]) -> Scale:
+    def for_task(self, task: str, grounds: Sequence[RewardSource]) -> Scale:
         """The same on a task."""
         own = self.task(task)
         longer = None if own.without_oracle is None else self._with(own.without_oracle, grounds)
-        return replace(self._with(own, grounds), longer=longer)
+        return replace(self._with(own, grounds), long_budget=longer)
 
-    def _with(self, own: Effort, grounds: Sequence[Ground]) -> Scale:
-        options = {name: {**self.own_options.get(name, {}), **changes} for name, changes in own.own_options.items()}
+    def _with(self, own: Budget, grounds: Sequence[RewardSource]) -> Scale:
+        options = {
+            name: {**self.algorithm_config.get(name, {}), **changes} for name, changes in own.algorithm_config.items()
+        }
         return replace(
             self,
-            rounds=own.rounds,
+            budget=own.budget,
             seeds=own.seeds,
             marks=own.marks,
-            options={**self.options, **own.options},
-            own_options={**self.own_options, **options},
-            grounds=tuple(grounds),
+            config={**self.config, **own.config},
+            algorithm_config={**self.algorithm_config, **options},
+            reward_sources=tuple(grounds),
         )
 
-    def unswept(self, algorithms: Sequence[str]) -> list[Cell]:
+    def default_trials(self, algorithms: Sequence[str]) -> list[Trial]:
         """Every algorithm on the paper's fleet."""
-        return [self.cell(algorithm, seed) for algorithm in algorithms for seed in range(self.seeds)]
+        return [self.trial(algorithm, seed) for algorithm in algorithms for seed in range(self.seeds)]
 
-    def cell(
+    def trial(
         self,
         algorithm: str,
         seed: int,
         size: int | None = None,
         rate: float | None = None,
-        ground: Ground | None = None,
+        ground: RewardSource | None = None,
         marks: int | None = None,
         **more: Any,
-    ) -> Cell:
+    ) -> Trial:
         """A training at this scale; the same cell for whoever asks for the same thing."""
-        usual = {"rounds": self.rounds, **self.options, **self.own_options.get(algorithm, {})}
-        defaults = choose_options(algorithm, self.preset, usual)
+        usual = {"budget": self.budget, **self.config, **self.algorithm_config.get(algorithm, {})}
+        defaults = make_config(algorithm, self.preset, usual)
         unusual = {name: value for name, value in more.items() if getattr(defaults, name) != value}
         changes = {**usual, **unusual}  # what is said to be as usual is usual
         size, rate = size or self.size, rate or self.rate
         swept = bool(unusual) or (size, rate) != (self.size, self.rate)
-        return Cell(
+        return Trial(
             algorithm=algorithm,
             seed=seed,
             size=size,
             rate=rate,
             preset=self.preset,
-            options=tuple(sorted(changes.items())),
+            config=tuple(sorted(changes.items())),
             marks=marks or (self.swept_marks if swept else self.marks),
-            ground=ground or next(iter(self.grounds), None),
+            reward_source=ground or next(iter(self.reward_sources), None),
         )
 
 
 def _with_population(every: Changes, more: Mapping[str, Changes]) -> dict[str, Changes]:
     """The options of every algorithm: those that train a population have some in common."""
-    return {name: {**(every if name != "tandem" else {}), **changes} for name, changes in more.items()}
+    return {name: {**(every if name != "pc-ppo" else {}), **changes} for name, changes in more.items()}
 
 
-_TINY_POPULATION = {"preferences": 3, "archive": 8, "episodes": 1}
+_TINY_POPULATION = {"num_preferences": 3, "archive_size": 8, "num_envs": 1}
 SMOKE = Scale(
     name="smoke",
     summary="minutes on two cores: whether everything runs, not how well",
-    rounds=12_000,
+    budget=12_000,
     seeds=2,
     sizes=(2, 3),
     rates=(4.0, 6.0),
@@ -136,37 +138,37 @@ SMOKE = Scale(
     preset="default",
     marks=2,
     swept_marks=1,
-    options={"validation_episodes": 1},
-    own_options=_with_population(
+    config={"validation_episodes": 1},
+    algorithm_config=_with_population(
         _TINY_POPULATION,
         {
-            "tandem": {"episodes": 4, "divisions": 5},
-            "c-moppo": {"extended": 1, "extension_steps": 4},
-            "pg-morl": {"tasks": 3, "generation_steps": 4, "buffer_count": 6},
-            "moea-d": {"population": 6, "neighbours": 3},
-            "nsga2": {"population": 6},
+            "pc-ppo": {"num_envs": 4, "preference_divisions": 5},
+            "c-moppo": {"num_extended": 1, "extension_steps": 4},
+            "pg-morl": {"num_tasks": 3, "generation_steps": 4, "buffer_count": 6},
+            "moea-d": {"population_size": 6, "num_neighbours": 3},
+            "nsga2": {"population_size": 6},
             "s-ppo": {},
             "r-ppo": {},
         },
     ),
     tasks=dict.fromkeys(
         ("digits", "cifar10"),
-        TaskScale(
-            rounds=5000,
+        TaskBudget(
+            budget=5000,
             seeds=2,
             marks=2,
             episodes=1,
             worlds=1,
             calibration_rounds=9,
-            options={},
-            own_options={"tandem": {"divisions": 2}},
+            config={},
+            algorithm_config={"pc-ppo": {"preference_divisions": 2}},
         ),
     ),
 )
 CPU = Scale(
     name="cpu",
     summary="an hour or two on two cores: a fifth of the paper's rounds, three seeds",
-    rounds=200_000,
+    budget=200_000,
     seeds=3,
     sizes=(5, 10, 20, 30),
     rates=(2.0, 4.0, 6.0, 8.0, 10.0),
@@ -177,21 +179,21 @@ CPU = Scale(
     marks=4,
     swept_marks=1,
     tasks={
-        "digits": TaskScale(
-            rounds=40_000,
+        "digits": TaskBudget(
+            budget=40_000,
             seeds=3,
             marks=3,
             episodes=3,
             worlds=4,
-            options={"validation_episodes": 2},
-            own_options=_with_population(
-                {"preferences": 6, "archive": 18, "episodes": 2},
+            config={"validation_episodes": 2},
+            algorithm_config=_with_population(
+                {"num_preferences": 6, "archive_size": 18, "num_envs": 2},
                 {
-                    "tandem": {"episodes": 8, "divisions": 5},
-                    "c-moppo": {"extended": 2, "extension_steps": 5},
-                    "pg-morl": {"tasks": 6, "generation_steps": 5},
-                    "moea-d": {"population": 18, "neighbours": 6},
-                    "nsga2": {"population": 18},
+                    "pc-ppo": {"num_envs": 8, "preference_divisions": 5},
+                    "c-moppo": {"num_extended": 2, "extension_steps": 5},
+                    "pg-morl": {"num_tasks": 6, "generation_steps": 5},
+                    "moea-d": {"population_size": 18, "num_neighbours": 6},
+                    "nsga2": {"population_size": 18},
                     "s-ppo": {},
                     "r-ppo": {},
                 },
@@ -199,10 +201,10 @@ CPU = Scale(
         )
     },
 )
-PAPER = Scale(
-    name="paper",
+FULL = Scale(
+    name="full",
     summary="the paper's rounds and seeds, for a GPU",
-    rounds=1_000_000,
+    budget=1_000_000,
     seeds=10,
     sizes=(5, 10, 15, 20, 25, 30),
     rates=(2.0, 4.0, 6.0, 8.0, 10.0),
@@ -213,17 +215,17 @@ PAPER = Scale(
     marks=20,
     swept_marks=5,
     tasks={
-        "digits": TaskScale(
-            rounds=300_000,
+        "digits": TaskBudget(
+            budget=300_000,
             seeds=10,
             marks=6,
             episodes=8,
             worlds=8,
-            options={"validation_episodes": 3},
-            own_options=_with_population(
-                {"archive": 50},
+            config={"validation_episodes": 3},
+            algorithm_config=_with_population(
+                {"archive_size": 50},
                 {
-                    "tandem": {"divisions": 9},
+                    "pc-ppo": {"preference_divisions": 9},
                     "c-moppo": {"extension_steps": 8},
                     "pg-morl": {"generation_steps": 8},
                     "moea-d": {},
@@ -233,33 +235,33 @@ PAPER = Scale(
                 },
             ),
         ),
-        "cifar10": TaskScale(
-            rounds=72_000,
+        "cifar10": TaskBudget(
+            budget=72_000,
             seeds=3,
             marks=3,
             episodes=2,
             worlds=4,
-            options={"validation_episodes": 1},
-            own_options=_with_population(
-                {"preferences": 6, "archive": 12, "episodes": 1},
+            config={"validation_episodes": 1},
+            algorithm_config=_with_population(
+                {"num_preferences": 6, "archive_size": 12, "num_envs": 1},
                 {
-                    "tandem": {"episodes": 4, "divisions": 4},
-                    "c-moppo": {"extended": 2, "extension_steps": 6},
-                    "pg-morl": {"tasks": 6, "generation_steps": 6},
-                    "moea-d": {"population": 12, "neighbours": 4},
-                    "nsga2": {"population": 12},
+                    "pc-ppo": {"num_envs": 4, "preference_divisions": 4},
+                    "c-moppo": {"num_extended": 2, "extension_steps": 6},
+                    "pg-morl": {"num_tasks": 6, "generation_steps": 6},
+                    "moea-d": {"population_size": 12, "num_neighbours": 4},
+                    "nsga2": {"population_size": 12},
                     "s-ppo": {},
                     "r-ppo": {},
                 },
             ),
-            without_oracle=Effort(
-                rounds=1_000_000,
+            without_oracle=Budget(
+                budget=1_000_000,
                 seeds=3,
                 marks=1,
-                own_options=_with_population(
-                    {"archive": 24},
+                algorithm_config=_with_population(
+                    {"archive_size": 24},
                     {
-                        "tandem": {"divisions": 6},
+                        "pc-ppo": {"preference_divisions": 6},
                         "c-moppo": {},
                         "pg-morl": {},
                         "moea-d": {},
@@ -272,7 +274,7 @@ PAPER = Scale(
         ),
     },
 )
-SCALES = {scale.name: scale for scale in (SMOKE, CPU, PAPER)}
+SCALES = {scale.name: scale for scale in (SMOKE, CPU, FULL)}
 
 
 def scale_named(name: str) -> Scale:

@@ -9,17 +9,17 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tandem.experiments.claims import Algorithms, Results, Table, write_csv, write_figure
-from tandem.experiments.plotting import label, look, look_closely
+from tandem.experiments.claims import Algorithms, Claim, Results, Table, check_claim, write_csv, write_figure
+from tandem.experiments.plotting import PAPERS, label, line_style, zoom_to_leaders
 from tandem.experiments.scale import Scale
-from tandem.experiments.trial import Cell
+from tandem.experiments.trial import Trial
 from tandem.stats import Estimate, difference, mean
 
 HYPERVOLUME, SPARSITY = "hypervolume", "sparsity"
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResults:
     """Results by algorithm and by what is swept."""
 
     scale: Scale
@@ -28,17 +28,17 @@ class Swept:
     values: Sequence[Any]
     results: Results
 
-    def cells(self, algorithm: str, value: Any) -> list[Cell]:
+    def trials(self, algorithm: str, value: Any) -> list[Trial]:
         """The seeds of one point of a line."""
-        return [self.scale.cell(algorithm, seed, **{self.field: value}) for seed in range(self.scale.seeds)]
+        return [self.scale.trial(algorithm, seed, **{self.field: value}) for seed in range(self.scale.seeds)]
 
-    def all_cells(self) -> list[Cell]:
+    def all_trials(self) -> list[Trial]:
         """Of all lines."""
-        return [cell for name in self.algorithms for value in self.values for cell in self.cells(name, value)]
+        return [cell for name in self.algorithms for value in self.values for cell in self.trials(name, value)]
 
     def seeds(self, measure: str, algorithm: str, value: Any) -> list[float]:
         """One number a seed."""
-        return [getattr(self.results[cell], measure) for cell in self.cells(algorithm, value)]
+        return [getattr(self.results[cell], measure) for cell in self.trials(algorithm, value)]
 
     def mean(self, measure: str, algorithm: str, value: Any) -> Estimate:
         """Over seeds."""
@@ -79,14 +79,14 @@ class Swept:
                 line = self.line(measure, algorithm)
                 centres[algorithm] = [point.value for point in line]
                 spread = [[p.value - p.low for p in line], [p.high - p.value for p in line]]
-                style = {"label": label(algorithm), "capsize": 3, **look(algorithm)}
+                style = {"label": label(algorithm), "capsize": 3, **line_style(algorithm)}
                 axes.errorbar(self.values, centres[algorithm], yerr=spread, **style)
             axes.set(xlabel=axis, ylabel=measure)
             axes.grid(color="#e6e6e6", linewidth=0.7)
             if measure == SPARSITY:
                 axes.set_yscale("log")
             else:
-                look_closely(axes, centres)
+                zoom_to_leaders(axes, centres)
         figure.axes[0].legend(frameon=False, fontsize=9)
         return write_figure(figure, out, name)
 
@@ -94,6 +94,42 @@ class Swept:
         measures = ("hypervolume", "sparsity", "expected_utility", "cardinality", "violation_rate", "rounds", "wall_s")
         rows = [
             (cell.algorithm, getattr(cell, self.field), cell.seed, *(getattr(self.results[cell], m) for m in measures))
-            for cell in self.all_cells()
+            for cell in self.all_trials()
         ]
         write_csv(out / f"{name}.csv", ("algorithm", self.field, "seed", *measures), rows)
+
+
+def competitors(swept: SweepResults, algorithm: str, everyone: bool = False) -> list[str]:
+    """Whom the paper compares an algorithm with, or everyone there is."""
+    return [name for name in swept.algorithms if name != algorithm and (everyone or name in PAPERS)]
+
+
+def describe_margin(
+    swept: SweepResults, measure: str, first: str, second: str, values: Sequence[Any] | None = None
+) -> str:
+    """By how much a measure of the better one, as is claimed, is on the good side of that of the other."""
+    chosen = swept.values if values is None else values
+    margins = swept.ahead(measure, first, second, values)
+    if not margins:
+        return "not compared"
+    larger, smaller = (second, first) if measure == SPARSITY else (first, second)
+    said = f"{label(larger)}'s {measure} exceeds {label(smaller)}'s by"
+    if len(margins) == 1:
+        return f"{said} {margins[0]} at {chosen[0]:g}"
+    ordered = sorted(zip(margins, chosen, strict=True), key=lambda pair: pair[0].value)
+    (least, at_least), (most, at_most) = ordered[0], ordered[-1]
+    return f"{said} {least} (at {at_least:g}) to {most} (at {at_most:g})"
+
+
+def claim_leads(swept: SweepResults, measure: str, algorithm: str, stated: str, everyone: bool = False) -> Claim:
+    """Whether an algorithm is the best at every value; what is said is how far it is from the best of the others."""
+    rivals = competitors(swept, algorithm, everyone)
+    if algorithm not in swept.algorithms or not rivals:
+        return check_claim(stated, "")
+    found, margins = [], []
+    for value in swept.values:
+        ahead = {rival: swept.ahead(measure, algorithm, rival, [value])[0] for rival in rivals}
+        nearest = min(rivals, key=lambda rival: ahead[rival].value)
+        found.append(f"at {value:g}: {ahead[nearest]} against {label(nearest)}")
+        margins += list(ahead.values())
+    return check_claim(stated, f"{label(algorithm)}'s lead over the best of the others: " + "; ".join(found), *margins)

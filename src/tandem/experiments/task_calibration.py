@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tandem.errors import InputError
-from tandem.experiments.reward_source import Ground
-from tandem.experiments.scale import Scale, TaskScale
-from tandem.experiments.trial import folder_for_cells
+from tandem.experiments.reward_source import RewardSource
+from tandem.experiments.scale import Scale, TaskBudget
+from tandem.experiments.trial import make_trials_dir
 from tandem.federated.calibration.driver import MAPPINGS, RESULT, calibrate, write_calibration
 from tandem.feel.system import build_system
 from tandem.scenario import Scenario, load_scenario
@@ -16,7 +16,7 @@ from tandem.scenario import Scenario, load_scenario
 Told = Callable[[int, int], None]
 
 
-def on_task(
+def calibrate_scale(
     scale: Scale,
     task: str,
     data: str | Path | None = None,
@@ -30,8 +30,10 @@ def on_task(
     """
     own = scale.task(task)
     where = None if data is None else str(Path(data).absolute())
-    found = calibrated(_scenario(scale, task, where), own, calibration_folder(folder_for_cells(out), task), told)
-    return scale.on(task, [Ground.of(found[kind], task, own.episodes, where) for kind in MAPPINGS])
+    found = load_calibrations(_scenario(scale, task, where), own, calibration_folder(make_trials_dir(out), task), told)
+    return scale.for_task(
+        task, [RewardSource.from_calibration(found[kind], task, own.episodes, where) for kind in MAPPINGS]
+    )
 
 
 def calibration_folder(out: Path, task: str) -> Path:
@@ -39,7 +41,7 @@ def calibration_folder(out: Path, task: str) -> Path:
     return out / f"calibration-{task}"
 
 
-def calibrated(scenario: Scenario, own: TaskScale, folder: Path, told: Told) -> dict[str, Scenario]:
+def load_calibrations(scenario: Scenario, own: TaskBudget, folder: Path, told: Told) -> dict[str, Scenario]:
     """The scenario with each mapping as it was calibrated into a folder; if it was not yet, it is."""
     if not (folder / RESULT).exists():
         folder.mkdir(exist_ok=True)

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.experiments.reward_source import Ground
+from tandem.experiments.reward_source import RewardSource
 from tandem.io.atomic import results_folder
 from tandem.runs.run_dir import write_json
 from tandem.scenario import Scenario, load_scenario
 
 Values = NDArray[np.float64]
-CELLS, RESULT, RUN = "cells", "result.json", "run"
+TRIALS, RESULT, RUN = "cells", "result.json", "run"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """An algorithm on the paper's system with so many devices and requests, for one seed."""
 
     algorithm: str
@@ -30,9 +30,9 @@ class Cell:
     size: int = 10  # devices
     rate: float = 6.0  # requests per second, mean over devices
     preset: str = "default"
-    options: tuple[tuple[str, Any], ...] = ()  # changes to the preset, sorted by name
+    config: tuple[tuple[str, Any], ...] = ()  # changes to the preset, sorted by name
     marks: int = 1  # how often the front is measured on the way, the end included
-    ground: Ground | None = None  # where accuracy is measured on a task
+    reward_source: RewardSource | None = None  # where accuracy is measured on a task
 
     @property
     def name(self) -> str:
@@ -41,17 +41,19 @@ class Cell:
         return f"{self.algorithm}-n{self.size}-r{self.rate:g}-{digest}-seed{self.seed}"
 
     @property
-    def kind(self) -> Cell:
+    def kind(self) -> Trial:
         """What cells that differ in their seed alone have in common."""
         return replace(self, seed=0)
 
     def scenario(self) -> Scenario:
         """What it is trained on."""
-        return self._scenario({} if self.ground is None else self.ground.overrides(measured=self.ground.oracle))
+        return self._scenario(
+            {} if self.reward_source is None else self.reward_source.overrides(measured=self.reward_source.oracle)
+        )
 
     def measured_by(self) -> Scenario | None:
         """What its fronts are measured by, if not by that: the same, with accuracy measured on a task."""
-        return None if self.ground is None else self._scenario(self.ground.overrides(measured=True))
+        return None if self.reward_source is None else self._scenario(self.reward_source.overrides(measured=True))
 
     def _scenario(self, overrides: Mapping[str, Any]) -> Scenario:
         fleet = {"fleet.size": self.size, "workload.request_rate_per_s": self.rate}
@@ -60,27 +62,27 @@ class Cell:
     @property
     def changes(self) -> dict[str, Any]:
         """To the options of the preset."""
-        return dict(self.options)
+        return dict(self.config)
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        ground = {} if self.ground is None else {"ground": self.ground.document()}
+        ground = {} if self.reward_source is None else {"ground": self.reward_source.document()}
         plain = {name: value for name, value in asdict(self).items() if name != "ground"}
         return {**plain, "options": self.changes, **ground}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Cell:
+    def from_document(cls, document: Mapping[str, Any]) -> Trial:
         """From JSON; raises KeyError or TypeError if it is not one."""
         options = {name: _frozen(value) for name, value in document["options"].items()}
-        ground = Ground.from_document(document["ground"]) if "ground" in document else None
+        ground = RewardSource.from_document(document["ground"]) if "ground" in document else None
         return cls(**{**document, "options": tuple(sorted(options.items())), "ground": ground})
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """What a finished cell leaves for figures and tables."""
 
-    cell: Cell
+    trial: Trial
     rounds: int  # environment rounds that count against the budget
     training_rounds: int
     wall_s: float
@@ -94,54 +96,54 @@ class Result:
     latency_s: Values = field(repr=False)  # quantiles, evenly spaced from 0 to 1, under the lowest-latency policy
     device: str = ""
     tandem: str = ""
-    agreement: dict[str, Any] | None = None  # of estimated with measured accuracy (``federated.Fidelity``), on a task
+    fidelity: dict[str, Any] | None = None  # of estimated with measured accuracy (``federated.Fidelity``), on a task
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
         plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "cell"}
         arrays = {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
-        return {"cell": self.cell.document(), **plain, **arrays}
+        return {"cell": self.trial.document(), **plain, **arrays}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Result:
+    def from_document(cls, document: Mapping[str, Any]) -> TrialResult:
         """From JSON; raises KeyError, TypeError or ValueError if it is not one."""
         values = dict(document)
         arrays = {name: np.asarray(values[name], np.float64) for name in ("front", "curve", "latency_s")}
         shaped = {**arrays, "front": arrays["front"].reshape(-1, 3), "curve": arrays["curve"].reshape(-1, 3)}
-        return cls(**{**values, **shaped, "cell": Cell.from_document(values["cell"])})
+        return cls(**{**values, **shaped, "cell": Trial.from_document(values["cell"])})
 
 
-def folder_for_cells(out: str | Path) -> Path:
+def make_trials_dir(out: str | Path) -> Path:
     """Create a folder that will have cells below it, or take one that has; one of something else is refused."""
-    folder = results_folder(Path(out), CELLS)
-    (folder / CELLS).mkdir(exist_ok=True)
+    folder = results_folder(Path(out), TRIALS)
+    (folder / TRIALS).mkdir(exist_ok=True)
     return folder
 
 
-def folder_of(cell: Cell, out: Path) -> Path:
+def trial_dir(cell: Trial, out: Path) -> Path:
     """Where a cell's result and run are."""
-    return out / CELLS / cell.name
+    return out / TRIALS / cell.name
 
 
-def write_result(result: Result, out: Path) -> None:
+def write_result(result: TrialResult, out: Path) -> None:
     """Write what a cell leaves; with that it is finished."""
-    folder = folder_of(result.cell, out)
+    folder = trial_dir(result.trial, out)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RESULT, result.document())
 
 
-def read_result(cell: Cell, out: Path) -> Result | None:
+def read_result(cell: Trial, out: Path) -> TrialResult | None:
     """The result of a cell, or None where there is none, or none of this cell: it is then trained again."""
     try:
-        result = Result.from_document(json.loads((folder_of(cell, out) / RESULT).read_text("utf-8")))
+        result = TrialResult.from_document(json.loads((trial_dir(cell, out) / RESULT).read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return result if result.cell == cell else None
+    return result if result.trial == cell else None
 
 
-def by_kind(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
+def group_by_seed(cells: Iterable[Trial]) -> list[tuple[Trial, ...]]:
     """Cells grouped by what they have in common but the seed, in their order."""
-    ordered: dict[Cell, list[Cell]] = {}
+    ordered: dict[Trial, list[Trial]] = {}
     for cell in cells:
         ordered.setdefault(cell.kind, []).append(cell)
     return [tuple(group) for group in ordered.values()]

@@ -4,40 +4,40 @@ A device process of its own uses ``DeviceState`` with ``receive``, ``serve``, ``
 ``federated_average``. A fleet in one program is ``FederatedTruth``, which a scenario asks for by ``accuracy.task``.
 """
 
-from tandem.federated.client import DeviceState, Tally, receive, serve, train, trained
-from tandem.federated.data import LabelledImages, Pool, Samples, requests_at
-from tandem.federated.drift import DeviceWorld, DriftSettings, device_world
-from tandem.federated.fedavg import federated_average, gradient, local_update, right_answers
+from tandem.federated.client import ClientState, Counters, enqueue, finish_training, serve, train
+from tandem.federated.data import LabelledImages, Pool, Samples, sample_requests
+from tandem.federated.drift import DeviceDrift, DriftParameters, init_device_drift
+from tandem.federated.fedavg import count_correct, federated_average, gradient, local_update
 from tandem.federated.fidelity import Fidelity
-from tandem.federated.simulation import FederatedTruth, FleetTruth, build_truth, prepared
-from tandem.federated.tasks.base import TASKS, Recipe, Task, TaskData, task_of
+from tandem.federated.simulation import FederatedSimulation, FederatedState, build_federated_simulation, load_task
+from tandem.federated.tasks.base import TASKS, PretrainConfig, Task, TaskData, build_task
 
 __all__ = [
     "TASKS",
-    "DeviceState",
-    "DeviceWorld",
-    "DriftSettings",
-    "FederatedTruth",
+    "ClientState",
+    "Counters",
+    "DeviceDrift",
+    "DriftParameters",
+    "FederatedSimulation",
+    "FederatedState",
     "Fidelity",
-    "FleetTruth",
     "LabelledImages",
     "Pool",
-    "Recipe",
+    "PretrainConfig",
     "Samples",
-    "Tally",
     "Task",
     "TaskData",
-    "build_truth",
-    "device_world",
+    "build_federated_simulation",
+    "build_task",
+    "count_correct",
+    "enqueue",
     "federated_average",
+    "finish_training",
     "gradient",
+    "init_device_drift",
+    "load_task",
     "local_update",
-    "prepared",
-    "receive",
-    "requests_at",
-    "right_answers",
+    "sample_requests",
     "serve",
-    "task_of",
     "train",
-    "trained",
 ]

@@ -11,33 +11,33 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tandem.federated.data import Pool, Samples, requests_at
-from tandem.federated.drift import DeviceWorld, DriftSettings
-from tandem.federated.fedavg import Model, local_update, right_answers
+from tandem.federated.data import Pool, Samples, sample_requests
+from tandem.federated.drift import DeviceDrift, DriftParameters
+from tandem.federated.fedavg import Model, count_correct, local_update
 from tandem.feel.types import Count, Flag, Scalar
 
 SLACK = 1e-3  # single precision rounds; what is whole but for that counts as whole
 
 
-class Tally(eqx.Module):
+class Counters(eqx.Module):
     """What has become of all requests and samples since the start."""
 
     requests: Count  # that came in, whole
     unkept_requests: Count  # of those, beyond the padded capacity: answered, but neither measured nor made samples of
     served: Count
-    right: Count  # of those, answered rightly
+    correct: Count  # of those, answered rightly
     samples: Count  # made of served requests
     discarded: Count  # of those, found the buffer full
     trained: Count  # went into a model that was aggregated
     lost: Count  # were trained on, and their update came too late
 
     @classmethod
-    def zero(cls) -> Tally:
+    def init(cls) -> Counters:
         """At the start."""
         return cls(*(jnp.zeros((), jnp.int32) for _ in range(8)))
 
 
-class DeviceState(eqx.Module):
+class ClientState(eqx.Module):
     """A device between two rounds."""
 
     model: Model  # w_n, as old as the device's last training
@@ -48,57 +48,57 @@ class DeviceState(eqx.Module):
     part_request: Scalar  # of the next request, what has arrived
     part_sample: Scalar  # of the next sample, what has been served
     accuracy: Scalar  # of its answers when it last served
-    tally: Tally
+    counters: Counters
 
     @classmethod
-    def start(
+    def init(
         cls, model: Model, accuracy: Scalar, shape: tuple[int, ...], queue_slots: int, buffer_slots: int
-    ) -> DeviceState:
+    ) -> ClientState:
         """With a pre-trained model of this accuracy and nothing to do; images have this shape."""
         none, nothing = jnp.zeros((), jnp.int32), jnp.zeros(())
-        queue, buffer = Samples.none(queue_slots, shape), Samples.none(buffer_slots, shape)
-        return cls(model, queue, none, buffer, none, nothing, nothing, jnp.asarray(accuracy, float), Tally.zero())
+        queue, buffer = Samples.init(queue_slots, shape), Samples.init(buffer_slots, shape)
+        return cls(model, queue, none, buffer, none, nothing, nothing, jnp.asarray(accuracy, float), Counters.init())
 
 
-def receive(
-    device: DeviceState,
+def enqueue(
+    device: ClientState,
     pool: Pool,
-    drift: DriftSettings,
-    world: DeviceWorld,
+    drift: DriftParameters,
+    world: DeviceDrift,
     admitted: Scalar,
     time_s: Scalar,
     most_at_once: int,
-) -> DeviceState:
+) -> ClientState:
     """Requests arrive about ``time_s``, as many as the queue admits; slots for ``most_at_once`` are worked on."""
     arrived = device.part_request + admitted
     whole = jnp.floor(arrived + SLACK).astype(jnp.int32)
-    serial = device.tally.requests + jnp.arange(most_at_once)
-    new = requests_at(pool, drift, world, serial, time_s)
+    serial = device.counters.requests + jnp.arange(most_at_once)
+    new = sample_requests(pool, drift, world, serial, time_s)
     kept = jnp.minimum(jnp.minimum(whole, most_at_once), device.waiting.slots - device.waiting_count)
-    tally = _counted(device.tally, requests=whole, unkept_requests=whole - kept)
+    tally = _counted(device.counters, requests=whole, unkept_requests=whole - kept)
     return _changed(
         device,
-        waiting=device.waiting.followed_by(device.waiting_count, new),
+        waiting=device.waiting.append(device.waiting_count, new),
         waiting_count=device.waiting_count + kept,
         part_request=jnp.maximum(arrived - whole, 0.0),
         tally=tally,
     )
 
 
-def serve(device: DeviceState, serving: Flag, samples_per_request: Scalar, data_limit: Scalar) -> DeviceState:
+def serve(device: ClientState, serving: Flag, samples_per_request: Scalar, data_limit: Scalar) -> ClientState:
     """Answer all that wait and keep them as samples, if the device is ``serving``."""
     count = jnp.where(serving, device.waiting_count, 0)
-    right = right_answers(device.model, device.waiting, count)
+    right = count_correct(device.model, device.waiting, count)
     after = _converted(device, count, samples_per_request, data_limit)
     return _changed(
         after,
         waiting_count=jnp.where(serving, 0, device.waiting_count),
         accuracy=jnp.where(count > 0, right / jnp.maximum(count, 1), device.accuracy),
-        tally=_counted(after.tally, served=count, right=right),
+        tally=_counted(after.counters, served=count, right=right),
     )
 
 
-def _converted(device: DeviceState, served: Count, samples_per_request: Scalar, data_limit: Scalar) -> DeviceState:
+def _converted(device: ClientState, served: Count, samples_per_request: Scalar, data_limit: Scalar) -> ClientState:
     """F(Q): the served requests as samples behind those of the buffer, as far as it admits them."""
     credit = device.part_sample
     made_of_all = credit + samples_per_request * served
@@ -111,17 +111,17 @@ def _converted(device: DeviceState, served: Count, samples_per_request: Scalar, 
     source = jnp.ceil((sample + 1 - credit) / samples_per_request - SLACK).astype(jnp.int32) - 1
     source = jnp.clip(source, 0, device.waiting.slots - 1)
     view = sample - jnp.floor(credit + samples_per_request * source + SLACK).astype(jnp.int32)
-    new = device.waiting.at(source).seen_again(jnp.maximum(view, 0))
+    new = device.waiting.at(source).augment(jnp.maximum(view, 0))
     return _changed(
         device,
-        buffer=device.buffer.from_slot(device.buffer_count, new),
+        buffer=device.buffer.merge_from(device.buffer_count, new),
         buffer_count=device.buffer_count + kept,
         part_sample=jnp.maximum(made_of_all - made, 0.0),
-        tally=_counted(device.tally, samples=made, discarded=made - kept),
+        tally=_counted(device.counters, samples=made, discarded=made - kept),
     )
 
 
-def train(device: DeviceState, model: Model, iterations: Scalar, learning_rate: Scalar) -> Model:
+def train(device: ClientState, model: Model, iterations: Scalar, learning_rate: Scalar) -> Model:
     """The device's update: the server's model after U full-batch steps on its new samples. The device stays as it is.
 
     Its samples go when the server has the update, or has given it up: ``trained``.
@@ -129,7 +129,7 @@ def train(device: DeviceState, model: Model, iterations: Scalar, learning_rate: 
     return local_update(model, device.buffer, device.buffer_count, iterations, learning_rate)
 
 
-def trained(device: DeviceState, train: Flag, in_time: Flag, model: Model) -> DeviceState:
+def finish_training(device: ClientState, train: Flag, in_time: Flag, model: Model) -> ClientState:
     """After a training round: the samples are gone; the averaged model is the device's if its update was in time."""
     gone = jnp.where(train, device.buffer_count, 0)
     taken = jnp.where(in_time, gone, 0)
@@ -137,18 +137,18 @@ def trained(device: DeviceState, train: Flag, in_time: Flag, model: Model) -> De
         device,
         model=jax.tree.map(lambda new, old: jnp.where(in_time, new, old), model, device.model),
         buffer_count=device.buffer_count - gone,
-        tally=_counted(device.tally, trained=taken, lost=gone - taken),
+        tally=_counted(device.counters, trained=taken, lost=gone - taken),
     )
 
 
-def _changed(device: DeviceState, **fields: object) -> DeviceState:
+def _changed(device: ClientState, **fields: object) -> ClientState:
     names = list(fields)
-    changed: DeviceState = eqx.tree_at(lambda d: [getattr(d, name) for name in names], device, list(fields.values()))
+    changed: ClientState = eqx.tree_at(lambda d: [getattr(d, name) for name in names], device, list(fields.values()))
     return changed
 
 
-def _counted(tally: Tally, **more: Count) -> Tally:
+def _counted(tally: Counters, **more: Count) -> Counters:
     names = list(more)
     counts = [getattr(tally, name) + number for name, number in more.items()]
-    counted: Tally = eqx.tree_at(lambda t: [getattr(t, name) for name in names], tally, counts)
+    counted: Counters = eqx.tree_at(lambda t: [getattr(t, name) for name in names], tally, counts)
     return counted

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 
-from tandem.federated.drift import DeviceWorld, DriftSettings, conditions
-from tandem.federated.image_drift import another_view, seen
+from tandem.federated.drift import DeviceDrift, DriftParameters, drift_at
+from tandem.federated.image_drift import apply_drift, shifted_view
 from tandem.feel.types import Array, Count, Scalar
 
 WHITE = 255.0  # the brightest pixel
@@ -28,7 +28,7 @@ class Samples(eqx.Module):
     labels: Int[Array, " slots"]
 
     @classmethod
-    def none(cls, slots: int, shape: tuple[int, ...]) -> Samples:
+    def init(cls, slots: int, shape: tuple[int, ...]) -> Samples:
         """An empty list of this capacity, for images of this shape."""
         return cls(jnp.zeros((slots, *shape), jnp.uint8), jnp.zeros(slots, jnp.int32))
 
@@ -47,7 +47,7 @@ class Samples(eqx.Module):
         chosen: Samples = jax.tree.map(lambda leaf: leaf[index], self)
         return chosen
 
-    def followed_by(self, count: Count, others: Samples) -> Samples:
+    def append(self, count: Count, others: Samples) -> Samples:
         """The first ``count`` of them, then the others, as far as there are slots."""
         # Put there and not chosen slot by slot, or a compiler would make the others anew for every slot.
         place = count + jnp.arange(others.slots)
@@ -58,7 +58,7 @@ class Samples(eqx.Module):
         both: Samples = jax.tree.map(put, self, others)
         return both
 
-    def from_slot(self, count: Count, others: Samples) -> Samples:
+    def merge_from(self, count: Count, others: Samples) -> Samples:
         """The first ``count`` of them, and in the slots behind, the others' in the same slots."""
 
         def choose(old: Array, new: Array) -> Array:
@@ -67,9 +67,9 @@ class Samples(eqx.Module):
         both: Samples = jax.tree.map(choose, self, others)
         return both
 
-    def seen_again(self, view: Int[Array, " slots"]) -> Samples:
+    def augment(self, view: Int[Array, " slots"]) -> Samples:
         """From another point of view, where a request becomes several samples."""
-        return Samples(another_view(self.images, view), self.labels)
+        return Samples(shifted_view(self.images, view), self.labels)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Pool(eqx.Module):
     first: Int[Array, " classes+1"]  # of each class, and one past the last
 
     @classmethod
-    def of(cls, data: LabelledImages, classes: int) -> Pool:
+    def from_images(cls, data: LabelledImages, classes: int) -> Pool:
         """Sorted; every class must be there."""
         order = np.argsort(data.labels, kind="stable")
         labels = data.labels[order]
@@ -104,11 +104,11 @@ class Pool(eqx.Module):
         return self.first.shape[0] - 1
 
 
-def requests_at(
-    pool: Pool, drift: DriftSettings, world: DeviceWorld, serial: Int[Array, " slots"], time_s: Scalar
+def sample_requests(
+    pool: Pool, drift: DriftParameters, world: DeviceDrift, serial: Int[Array, " slots"], time_s: Scalar
 ) -> Samples:
     """The requests with these serial numbers of a device, if they come at this time, with the label they will get."""
-    shares, look = conditions(world, drift, pool.classes, time_s)
+    shares, look = drift_at(world, drift, pool.classes, time_s)
 
     def draw(number: Array) -> Array:
         return jax.random.uniform(jax.random.fold_in(world.requests, number), (2,))
@@ -117,5 +117,5 @@ def requests_at(
     label = jnp.searchsorted(jnp.cumsum(shares)[:-1], uniform[:, 0], method="compare_all")
     size = pool.first[label + 1] - pool.first[label]
     which = pool.first[label] + jnp.minimum((uniform[:, 1] * size).astype(jnp.int32), size - 1)
-    images = seen(pool.images[which].astype(jnp.float32) / WHITE, look)
+    images = apply_drift(pool.images[which].astype(jnp.float32) / WHITE, look)
     return Samples(jnp.round(images * WHITE).astype(jnp.uint8), pool.labels[which])

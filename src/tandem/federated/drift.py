@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from tandem.federated.image_drift import LOOKS
+from tandem.federated.image_drift import NUM_TRANSFORMS
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.scenario.plugins import Drift
+from tandem.scenario.plugins import DriftConfig
 
 WAVES = 8  # K: enough for a sum to be about normal
 
 
-class DriftSettings(eqx.Module):
+class DriftParameters(eqx.Module):
     """A scenario's drift as numbers."""
 
     per_s: Scalar  # 1 / time scale
@@ -30,20 +30,20 @@ class DriftSettings(eqx.Module):
     shared: Scalar
 
     @classmethod
-    def of(cls, drift: Drift) -> DriftSettings:
+    def from_config(cls, drift: DriftConfig) -> DriftParameters:
         """As written in a scenario."""
         values = (1 / drift.time_scale_s, drift.appearance, drift.classes, drift.shared)
         return cls(*(jnp.asarray(value, float) for value in values))
 
 
-class Course(eqx.Module):
+class FourierProcess(eqx.Module):
     """The waves of some features."""
 
     frequency: Float[Array, "features waves"]  # per time scale
     phase: Float[Array, "features waves"]
 
     @classmethod
-    def draw(cls, features: int, key: RandomKey) -> Course:
+    def init(cls, features: int, key: RandomKey) -> FourierProcess:
         """A course that the key decides."""
         one, two = jax.random.split(key)
         shape = (features, WAVES)
@@ -55,28 +55,28 @@ class Course(eqx.Module):
         return math.sqrt(2 / WAVES) * jnp.sum(waves, axis=-1)
 
 
-class DeviceWorld(eqx.Module):
+class DeviceDrift(eqx.Module):
     """What one device will see: the course that all share, and its own; and the key its requests are drawn with."""
 
-    common: Course
-    own: Course
+    common: FourierProcess
+    own: FourierProcess
     requests: RandomKey
 
 
-def device_world(key: RandomKey, device: Int[Array, ""], classes: int) -> DeviceWorld:
+def init_device_drift(key: RandomKey, device: Int[Array, ""], classes: int) -> DeviceDrift:
     """The world of one device; it does not depend on how many others there are."""
     # Numbers apart from each other and from those of splitting: folding in 0 and 1 is splitting.
     common_key, own_key, request_key = (jax.random.fold_in(key, stream) for stream in (201, 202, 203))
-    features = classes + LOOKS
-    return DeviceWorld(
-        Course.draw(features, common_key),
-        Course.draw(features, jax.random.fold_in(own_key, device)),
+    features = classes + NUM_TRANSFORMS
+    return DeviceDrift(
+        FourierProcess.init(features, common_key),
+        FourierProcess.init(features, jax.random.fold_in(own_key, device)),
         jax.random.fold_in(request_key, device),
     )
 
 
-def conditions(
-    world: DeviceWorld, settings: DriftSettings, classes: int, time_s: Scalar
+def drift_at(
+    world: DeviceDrift, settings: DriftParameters, classes: int, time_s: Scalar
 ) -> tuple[Float[Array, " classes"], Float[Array, " looks"]]:
     """The shares of the classes in a device's requests at a time, and how those requests look."""
     time = time_s * settings.per_s

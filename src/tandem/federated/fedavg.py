@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Bool, Float
 
 from tandem.federated.data import Samples
-from tandem.federated.ragged import summed_over_parts
+from tandem.federated.ragged import sum_over_ragged
 from tandem.feel.types import Array, Count, Scalar
 
 
@@ -40,7 +40,7 @@ _summed_gradient = jax.grad(summed_loss)
 
 def gradient(model: Model, samples: Samples, count: Count) -> Model:
     """The gradient of F(w), the mean loss over the first ``count`` samples; 0 if there are none."""
-    total = summed_over_parts(_summed_gradient, model, samples, count)
+    total = sum_over_ragged(_summed_gradient, model, samples, count)
     return jax.tree.map(lambda leaf: leaf / jnp.maximum(count, 1), total)
 
 
@@ -53,9 +53,9 @@ def local_update(model: Model, samples: Samples, count: Count, iterations: Scala
     return jax.lax.fori_loop(0, iterations.astype(jnp.int32), step, model)
 
 
-def right_answers(model: Model, samples: Samples, count: Count) -> Count:
+def count_correct(model: Model, samples: Samples, count: Count) -> Count:
     """How many of the first ``count`` samples the model classifies rightly."""
-    total: Count = summed_over_parts(_right, model, samples, count)
+    total: Count = sum_over_ragged(_right, model, samples, count)
     return total
 
 

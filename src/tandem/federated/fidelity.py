@@ -22,7 +22,7 @@ class Fidelity:
     estimated: Values
 
     @classmethod
-    def of(cls, outcomes: Iterable[RoundOutcome]) -> Fidelity:
+    def from_history(cls, outcomes: Iterable[RoundOutcome]) -> Fidelity:
         """From the rounds of one or more seeds, as ``runs.simulation.histories`` gives them."""
         measured, estimated = [], []
         for outcome in outcomes:

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int, UInt8
 
 from tandem.feel.types import Array
 
-LOOKS = 6
-CONTRAST, BRIGHTNESS, ROTATION, RIGHT, DOWN, BLUR = range(LOOKS)
+NUM_TRANSFORMS = 6
+CONTRAST, BRIGHTNESS, ROTATION, RIGHT, DOWN, BLUR = range(NUM_TRANSFORMS)
 # What one unit of each does.
 CONTRAST_PER_UNIT = 0.35  # logarithmic
 BRIGHTNESS_PER_UNIT = 0.15  # of the range of a pixel
@@ -24,12 +24,12 @@ Images = Float[Array, "batch height width channels"]
 Look = Float[Array, " looks"]
 
 
-def seen(images: Images, look: Look) -> Images:
+def apply_drift(images: Images, look: Look) -> Images:
     """Images in [0, 1] under a look, again in [0, 1]."""
     return _lit(_blurred(_moved(images, look), look), look)
 
 
-def another_view(
+def shifted_view(
     images: UInt8[Array, "batch height width channels"], view: Int[Array, " batch"]
 ) -> UInt8[Array, "batch height width channels"]:
     """A request's second sample, third sample and so on: one pixel aside, in turn to each side; view 0 is the first."""

@@ -13,14 +13,14 @@ from tandem.federated.calibration.fit import Fit
 from tandem.federated.calibration.grid import Measurements
 from tandem.federated.fidelity import Fidelity, Values
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 
 MEASURED, ESTIMATED = "#1f6fb2", "#d98c21"
 
 
 def write_fidelity_figure(path: Path, title: str, states: FleetState, outcome: RoundOutcome) -> None:
     """One seed: both accuracies over time, and one against the other."""
-    found = Fidelity.of([outcome])
+    found = Fidelity.from_history([outcome])
     time_s = np.asarray(states.clock_s)
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     over_time, against = figure.subplots(1, 2, width_ratios=[1.9, 1])
@@ -38,7 +38,7 @@ def write_fidelity_figure(path: Path, title: str, states: FleetState, outcome: R
     against.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
     against.plot(found.estimated.ravel(), found.measured.ravel(), ".", color=MEASURED, markersize=3, alpha=0.4)
     against.set(xlabel="estimated", ylabel="measured", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)
 
 
@@ -67,7 +67,7 @@ def write_calibration_figure(path: Path, title: str, measured: Measurements, fit
     for part in axes:
         part.legend(frameon=False, loc="lower left", fontsize=8)
     axes[2].set_title(f"lines: {best.kind}, R² {best.device.r2:.2f}, RMSE {best.device.rmse:.3f}", fontsize=9)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)
 
 

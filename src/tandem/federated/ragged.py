@@ -46,7 +46,7 @@ def working_bytes() -> int:
     return max(WORKING_BYTES, int(WORKING_SHARE * said.get("bytes_limit", 0)))
 
 
-def summed_over_parts(work: Work, model: Model, entries: List, count: Count) -> Sums:
+def sum_over_ragged(work: Work, model: Model, entries: List, count: Count) -> Sums:
     """``work`` of every part that holds some of the first ``count`` entries of a list, summed.
 
     Under vmap, however deep, all lists are worked off together. A list whose sum is not finite spoils no other.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tandem.feel.numerics import rounded
+from tandem.feel.numerics import no_fma
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 
 FRESH_AGE_S = 1.0  # the age the paper gives a new sample, and an emptied buffer
@@ -15,7 +15,7 @@ def next_data_age(
 ) -> PerDevice:
     """Age of data: ((Delta + L) D + F(Q)) / D' if serving, 1 after training (and for an empty buffer)."""
     total = data + admitted
-    age_of_all = rounded((data_age_s + duration_s) * data) + FRESH_AGE_S * admitted
+    age_of_all = no_fma((data_age_s + duration_s) * data) + FRESH_AGE_S * admitted
     mixed = age_of_all / jnp.where(total > 0, total, 1.0)
     return jnp.where(train | (total <= 0), FRESH_AGE_S, mixed)
 

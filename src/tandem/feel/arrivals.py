@@ -13,10 +13,10 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from tandem.feel.numerics import rounded
+from tandem.feel.numerics import no_fma
 from tandem.feel.types import Array, PerDevice, RandomKey, Scalar
 from tandem.scenario.device_table import Column, DeviceTable
-from tandem.scenario.plugins import Arrivals, ConstantArrivals, PoissonArrivals, TraceArrivals
+from tandem.scenario.plugins import ArrivalsConfig, ConstantArrivalsConfig, PoissonArrivalsConfig, TraceArrivalsConfig
 from tandem.scenario.schema import Scenario
 from tandem.scenario.traces import read_trace
 
@@ -25,11 +25,11 @@ class ArrivalProcess(eqx.Module):
     """How requests come about. A new kind is a subclass, and an entry in ``ARRIVALS``."""
 
     @abstractmethod
-    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+    def sample(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         """Requests that reach each device in the round from ``clock_s`` of length ``duration_s``."""
 
     @abstractmethod
-    def most(self, duration_s: float, outage: float) -> Column:
+    def upper_quantile(self, duration_s: float, outage: float) -> Column:
         """A number of requests that a round of this length exceeds with probability ``outage`` only."""
 
     @abstractmethod
@@ -42,10 +42,10 @@ class ConstantProcess(ArrivalProcess):
 
     rate_per_s: PerDevice
 
-    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
-        return rounded(self.rate_per_s * duration_s)
+    def sample(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+        return no_fma(self.rate_per_s * duration_s)
 
-    def most(self, duration_s: float, outage: float) -> Column:
+    def upper_quantile(self, duration_s: float, outage: float) -> Column:
         return self.mean_rate() * duration_s
 
     def mean_rate(self) -> Column:
@@ -57,13 +57,13 @@ class PoissonProcess(ArrivalProcess):
 
     rate_per_s: PerDevice
 
-    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+    def sample(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         mean = self.rate_per_s * duration_s
         # A key a device: one key for all would make a device's requests depend on the fleet's size.
         keys = jax.random.split(key, mean.shape[0])
         return jax.vmap(jax.random.poisson)(keys, mean).astype(mean.dtype)
 
-    def most(self, duration_s: float, outage: float) -> Column:
+    def upper_quantile(self, duration_s: float, outage: float) -> Column:
         mean, share = self.mean_rate() * duration_s, 1 - outage
         # The quantile, as scipy.stats has it; but that takes as long to import as JAX does.
         above = np.ceil(scipy.special.pdtrik(share, mean))
@@ -80,20 +80,20 @@ class TraceProcess(ArrivalProcess):
     cumulative: Float[Array, "time devices"]  # requests since the trace began, at each step
     steps_per_s: Scalar
 
-    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+    def sample(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         return self._since_start(clock_s + duration_s) - self._since_start(clock_s)
 
     def _since_start(self, time_s: Scalar) -> PerDevice:
         steps = self.cumulative.shape[0] - 1
-        position = rounded(time_s * self.steps_per_s)
+        position = no_fma(time_s * self.steps_per_s)
         periods = jnp.floor(position * (1 / steps))
-        within = position - rounded(periods * steps)
+        within = position - no_fma(periods * steps)
         step = jnp.minimum(within.astype(jnp.int32), steps - 1)
         before, after = self.cumulative[step], self.cumulative[step + 1]
-        whole, part = rounded(periods * self.cumulative[-1]), rounded((within - step) * (after - before))
+        whole, part = no_fma(periods * self.cumulative[-1]), no_fma((within - step) * (after - before))
         return whole + before + part
 
-    def most(self, duration_s: float, outage: float) -> Column:
+    def upper_quantile(self, duration_s: float, outage: float) -> Column:
         return np.asarray(np.max(self._rates(), axis=0) * duration_s)
 
     def mean_rate(self) -> Column:
@@ -117,7 +117,7 @@ def _poisson(arrivals: Any, scenario: Scenario, devices: DeviceTable) -> Arrival
     return PoissonProcess(jnp.asarray(devices.request_rate_per_s, float))
 
 
-def _trace(arrivals: TraceArrivals, scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
+def _trace(arrivals: TraceArrivalsConfig, scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
     trace = read_trace(
         arrivals.path,
         devices=len(devices),
@@ -133,8 +133,8 @@ def _trace(arrivals: TraceArrivals, scenario: Scenario, devices: DeviceTable) ->
     return TraceProcess(jnp.asarray(cumulative, float), jnp.asarray(1 / trace.step_s, float))
 
 
-ARRIVALS: dict[type[Arrivals], Callable[[Any, Scenario, DeviceTable], ArrivalProcess]] = {
-    ConstantArrivals: _constant,
-    PoissonArrivals: _poisson,
-    TraceArrivals: _trace,
+ARRIVALS: dict[type[ArrivalsConfig], Callable[[Any, Scenario, DeviceTable], ArrivalProcess]] = {
+    ConstantArrivalsConfig: _constant,
+    PoissonArrivalsConfig: _poisson,
+    TraceArrivalsConfig: _trace,
 }

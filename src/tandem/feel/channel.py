@@ -17,10 +17,16 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from tandem.feel.numerics import packed_uniforms, rounded
+from tandem.feel.numerics import no_fma, packed_uniforms
 from tandem.feel.types import Array, Count, PerDevice, RandomKey, Scalar
 from tandem.scenario.device_table import Column, DeviceTable
-from tandem.scenario.plugins import Fading, RayleighFading, RicianFading, StaticFading, TraceFading
+from tandem.scenario.plugins import (
+    FadingConfig,
+    RayleighFadingConfig,
+    RicianFadingConfig,
+    StaticFadingConfig,
+    TraceFadingConfig,
+)
 from tandem.scenario.schema import Channel, Scenario
 from tandem.scenario.traces import read_trace
 
@@ -95,8 +101,8 @@ class RicianChannel(ChannelModel):
         # |direct + scattered e^{i phase}|^2, where the scattered power is exponential and the phase uniform. Twenty
         # bits reach a scattered power of 14 times its mean, twelve part the circle into 4,096.
         power, turn = packed_uniforms(key, self.mean.shape[0], (20, 12), self.mean.dtype)
-        scattered = rounded(-jnp.log(power) * self.scattered)
-        beating = rounded(2 * jnp.sqrt(self.direct * scattered) * jnp.cos(rounded(2 * np.pi * turn)))
+        scattered = no_fma(-jnp.log(power) * self.scattered)
+        beating = no_fma(2 * jnp.sqrt(self.direct * scattered) * jnp.cos(no_fma(2 * np.pi * turn)))
         return self.mean * jnp.maximum(self.direct + scattered + beating, 0.0)
 
     def worst_gain(self, outage: float) -> Column:
@@ -134,13 +140,13 @@ def _rayleigh(fading: Any, scenario: Scenario, devices: DeviceTable) -> ChannelM
     return RayleighChannel(jnp.asarray(mean_gain(scenario.channel, devices), float))
 
 
-def _rician(fading: RicianFading, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
+def _rician(fading: RicianFadingConfig, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
     k = np.clip(10 ** (fading.k_db / 10), 1e-6, 1e6)
     mean = mean_gain(scenario.channel, devices)
     return RicianChannel(*(jnp.asarray(value, float) for value in (mean, k / (k + 1), 1 / (k + 1))))
 
 
-def _trace(fading: TraceFading, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
+def _trace(fading: TraceFadingConfig, scenario: Scenario, devices: DeviceTable) -> ChannelModel:
     trace = read_trace(
         fading.path,
         devices=len(devices),
@@ -155,9 +161,9 @@ def _trace(fading: TraceFading, scenario: Scenario, devices: DeviceTable) -> Cha
     return TraceChannel(jnp.asarray(gains, float), jnp.asarray(1 / trace.step_s, float))
 
 
-CHANNELS: dict[type[Fading], Callable[[Any, Scenario, DeviceTable], ChannelModel]] = {
-    StaticFading: _static,
-    RayleighFading: _rayleigh,
-    RicianFading: _rician,
-    TraceFading: _trace,
+CHANNELS: dict[type[FadingConfig], Callable[[Any, Scenario, DeviceTable], ChannelModel]] = {
+    StaticFadingConfig: _static,
+    RayleighFadingConfig: _rayleigh,
+    RicianFadingConfig: _rician,
+    TraceFadingConfig: _trace,
 }

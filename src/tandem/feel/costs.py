@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tandem.feel.numerics import fleet_max, rounded
+from tandem.feel.numerics import fleet_max, no_fma
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 
 # A device that is not heard never finishes its upload; a finite never keeps every later number finite.
@@ -18,9 +18,9 @@ def compute_latency(
     return iterations * cycles_per_sample * data / frequency_hz
 
 
-def computing_energy(capacitance: PerDevice, frequency_hz: PerDevice, busy_s: PerDevice) -> PerDevice:
+def compute_energy(capacitance: PerDevice, frequency_hz: PerDevice, busy_s: PerDevice) -> PerDevice:
     """E_cmp = e f^3 L_cmp, and E_in = e f^3 L_in."""
-    return rounded(capacitance * frequency_hz * frequency_hz * frequency_hz * busy_s)
+    return no_fma(capacitance * frequency_hz * frequency_hz * frequency_hz * busy_s)
 
 
 def upload_latency(update_bits: Scalar, rate_bit_per_s: PerDevice) -> PerDevice:
@@ -30,7 +30,7 @@ def upload_latency(update_bits: Scalar, rate_bit_per_s: PerDevice) -> PerDevice:
 
 def upload_energy(power_w: PerDevice, sending_s: PerDevice) -> PerDevice:
     """E_up = p L_up."""
-    return rounded(power_w * sending_s)
+    return no_fma(power_w * sending_s)
 
 
 def inference_latency(cycles_per_request: PerDevice, queue: PerDevice, frequency_hz: PerDevice) -> PerDevice:

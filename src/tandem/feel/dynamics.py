@@ -9,14 +9,14 @@ from tandem.feel.ages import next_data_age, next_model_age
 from tandem.feel.channel import uplink_rate
 from tandem.feel.constraints import Violations, exceeds, outside_unit, round_too_long
 from tandem.feel.costs import (
+    compute_energy,
     compute_latency,
-    computing_energy,
     inference_latency,
     round_duration,
     upload_energy,
     upload_latency,
 )
-from tandem.feel.measured_accuracy import RoundFacts
+from tandem.feel.measured_accuracy import RoundInfo
 from tandem.feel.objectives import reward, round_objectives
 from tandem.feel.queues import converted_data, next_data, next_queue, next_waited, waiting_time
 from tandem.feel.shield import project
@@ -60,23 +60,23 @@ def advance(
     sending_s = jnp.where(trained, upload_s, jnp.clip(duration_s - compute_s, 0.0, upload_s))
     switched = train != state.last_action.train
     energy_j = (
-        computing_energy(devices.capacitance, frequency_hz, computing_s)
+        compute_energy(devices.capacitance, frequency_hz, computing_s)
         + jnp.where(train, upload_energy(power_w, sending_s), 0.0)
         + jnp.where(switched, devices.switch_energy_j, 0.0)
     )
 
     # The tandem queue: requests arrive, served ones become data, trained data are gone.
-    arrived = system.arrivals.arrived(state.clock_s, duration_s, arrival_key)
+    arrived = system.arrivals.sample(state.clock_s, duration_s, arrival_key)
     queue, dropped = next_queue(train, state.queue, arrived, system.queue_max)
     served = jnp.where(train, 0.0, state.queue)
     converted = converted_data(devices.samples_per_request, served)
     data, admitted = next_data(train, state.data, converted, system.data_limit)
     lost = jnp.where(train & ~trained, state.data, 0.0)
-    new_accuracy = server_accuracy(system.mapping, trained, state.data, state.data_age_s)
+    new_accuracy = server_accuracy(system.accuracy_mapping, trained, state.data, state.data_age_s)
     truth, accuracy = None, estimate
-    if system.truth is not None:
-        facts = RoundFacts(train, trained, arrived, dropped, state.clock_s, duration_s)
-        truth, accuracy = system.truth.play(state.truth, facts)
+    if system.measured_accuracy is not None:
+        facts = RoundInfo(train, trained, arrived, dropped, state.clock_s, duration_s)
+        truth, accuracy = system.measured_accuracy.step(state.measured, facts)
 
     violations = Violations(
         c1=round_too_long(train, training_s, inference_s, system.round_max_s),
@@ -103,7 +103,7 @@ def advance(
         last_action=executed,
         last_duration_s=duration_s,
         last_gain=gain,
-        truth=truth,
+        measured=truth,
     )
     outcome = RoundOutcome(
         executed=executed,
@@ -128,7 +128,7 @@ def advance(
         violations=violations,
         objectives=objectives,
         reward=reward(objectives, violations.any(), system.penalty),
-        estimated_accuracy=None if system.truth is None else estimate,
+        estimated_accuracy=None if system.measured_accuracy is None else estimate,
     )
     return after, outcome
 

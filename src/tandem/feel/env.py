@@ -20,9 +20,9 @@ from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System, build_system
 from tandem.feel.types import Flag, RandomKey
 
-__all__ = ["build_system", "finished", "reset", "serve_all", "step", "step_or_restart"]
+__all__ = ["build_system", "is_truncated", "reset", "serve_all", "step", "step_autoreset"]
 
-TRUTH = 103  # the stream of randomness of a ground truth, apart from those that splitting a key gives
+MEASURED_STREAM = 103  # the stream of randomness of a ground truth, apart from those that splitting a key gives
 
 
 def reset(system: System, key: RandomKey) -> FleetState:
@@ -32,7 +32,7 @@ def reset(system: System, key: RandomKey) -> FleetState:
     idle_s = system.idle_round_s
     zero = jnp.zeros_like(system.devices.power_max_w)
     clock_s = jnp.zeros_like(idle_s)
-    queue = jnp.minimum(system.arrivals.arrived(clock_s, idle_s, arrival_key), system.queue_max)
+    queue = jnp.minimum(system.arrivals.sample(clock_s, idle_s, arrival_key), system.queue_max)
     return FleetState(
         key=episode_key,
         round=jnp.zeros((), jnp.int32),
@@ -46,7 +46,9 @@ def reset(system: System, key: RandomKey) -> FleetState:
         last_action=Action(train=jnp.zeros(zero.shape, bool), power=zero, frequency=zero),
         last_duration_s=idle_s,
         last_gain=system.channel.gain(clock_s, gain_key),
-        truth=None if system.truth is None else system.truth.start(queue, idle_s, jax.random.fold_in(key, TRUTH)),
+        measured=None
+        if system.measured_accuracy is None
+        else system.measured_accuracy.init(queue, idle_s, jax.random.fold_in(key, MEASURED_STREAM)),
     )
 
 
@@ -57,19 +59,19 @@ def step(system: System, state: FleetState, action: Action) -> tuple[FleetState,
     return advance(system, state, action, gain, arrival_key)
 
 
-def finished(system: System, state: FleetState) -> Flag:
+def is_truncated(system: System, state: FleetState) -> Flag:
     """Whether the episode is over: always a truncation after T rounds, for the fleet itself never ends."""
     return state.round >= system.rounds
 
 
-def step_or_restart(system: System, state: FleetState, action: Action) -> tuple[FleetState, RoundOutcome, FleetState]:
+def step_autoreset(system: System, state: FleetState, action: Action) -> tuple[FleetState, RoundOutcome, FleetState]:
     """Play a round, and begin a new episode if it was the last.
 
     Returns the state to go on from, the outcome, and the state the round itself led to (a learner bootstraps from it).
     """
     after, outcome = step(system, state, action)
     fresh = reset(system, jax.random.fold_in(state.key, system.rounds))
-    over = finished(system, after)
+    over = is_truncated(system, after)
     following = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
     return following, outcome, after
 

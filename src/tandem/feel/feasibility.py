@@ -10,9 +10,9 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.arrivals import ArrivalProcess
 from tandem.feel.channel import ChannelModel
-from tandem.feel.worst_case import MARGIN, Envelope
+from tandem.feel.worst_case import SAFETY_MARGIN, WorstCase
 from tandem.scenario.device_table import Column, DeviceTable
-from tandem.scenario.plugins import TraceArrivals, TraceFading
+from tandem.scenario.plugins import TraceArrivalsConfig, TraceFadingConfig
 from tandem.scenario.schema import Scenario
 
 Refusal = Callable[..., None]
@@ -21,13 +21,13 @@ _NOTHING = 1e-30  # stands for a capacity of 0 in a division
 _ROUNDING = 1e-6  # of the envelope, which is in single precision
 
 
-def check_servable(
-    scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel, envelope: Envelope
+def check_feasible(
+    scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel, envelope: WorstCase
 ) -> None:
     """Raise InputError for the worst device that could not be kept stable."""
     limits = scenario.limits
     rate = arrivals.mean_rate()
-    recorded = isinstance(scenario.workload.arrivals, TraceArrivals)
+    recorded = isinstance(scenario.workload.arrivals, TraceArrivalsConfig)
     fewer = "lower the rates in workload.arrivals.path" if recorded else "lower workload.request_rate_per_s"
 
     def refuse(load: Column, capacity: Column | float, reason: str, fix: str, *, surely: bool = False) -> None:
@@ -73,24 +73,24 @@ def _check_shielded(
     scenario: Scenario,
     devices: DeviceTable,
     arrivals: ArrivalProcess,
-    envelope: Envelope,
+    envelope: WorstCase,
     refuse: Refusal,
     fewer: str,
 ) -> None:
     limits, shield, training = scenario.limits, scenario.shield, scenario.training
     queue_limit = np.asarray(envelope.queue_limit, np.float64)
     least_s = max(limits.round_floor_s, limits.idle_round_s)
-    round_limit_s = float(envelope.round_limit_s) / (1 - MARGIN)
+    round_limit_s = float(envelope.round_limit_s) / (1 - SAFETY_MARGIN)
     if round_limit_s < least_s * (1 - _ROUNDING):
         refuse(
-            arrivals.most(least_s, shield.outage),
+            arrivals.upper_quantile(least_s, shield.outage),
             queue_limit,
             f"up to {{load}} requests arrive in a round of {least_s:g} s and it is sure to hold and serve only "
             "{capacity} in the shortest",
             f"{fewer} or limits.idle_round_s, or raise limits.queue_max or {{group}}.frequency_max_hz",
             surely=True,
         )
-    if np.any(np.asarray(envelope.most_trainers) < 1):
+    if np.any(np.asarray(envelope.max_trainers) < 1):
         refuse(
             _upload_s(scenario, devices, np.asarray(envelope.worst_gain, np.float64)),
             shield.upload_share * round_limit_s,
@@ -99,7 +99,7 @@ def _check_shielded(
             f"{_better_upload(scenario)}, raise shield.upload_share, or plan for a better channel with shield.outage",
             surely=True,
         )
-    if np.any(np.asarray(envelope.trainable_data) < 1):
+    if np.any(np.asarray(envelope.max_trainable_data) < 1):
         refuse(
             training.iterations * devices.training_cycles_per_sample / devices.frequency_max_hz,
             (1 - shield.upload_share) * round_limit_s,
@@ -110,7 +110,7 @@ def _check_shielded(
             surely=True,
         )
     refuse(
-        arrivals.most(least_s, shield.outage) + np.asarray(envelope.worst_arrivals, np.float64),
+        arrivals.upper_quantile(least_s, shield.outage) + np.asarray(envelope.worst_arrivals, np.float64),
         queue_limit,
         "it could never train, since {load} requests may be waiting after an idle and a training round and it is sure "
         "to hold and serve only {capacity} in the shortest",
@@ -148,6 +148,6 @@ def _upload_s(scenario: Scenario, devices: DeviceTable, gain: Column) -> Column:
 
 def _better_upload(scenario: Scenario) -> str:
     stronger = "raise channel.bandwidth_hz or {group}.power_max_w"
-    if isinstance(scenario.channel.fading, TraceFading):
+    if isinstance(scenario.channel.fading, TraceFadingConfig):
         return f"{stronger}, lower training.update_bits, record better gains in channel.fading.path"
     return f"{stronger}, lower training.update_bits or {{group}}.distance_m"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BUILDER = "tandem.federated.simulation:build_truth"
 
 
-class RoundFacts(eqx.Module):
+class RoundInfo(eqx.Module):
     """What a ground truth is told of a round."""
 
     train: DeviceFlags  # who trained instead of serving
@@ -34,15 +34,15 @@ class RoundFacts(eqx.Module):
     duration_s: Scalar  # L
 
 
-class GroundTruth(eqx.Module):
+class MeasuredAccuracy(eqx.Module):
     """Models that are trained and asked. Its state travels in ``FleetState.truth``."""
 
     @abstractmethod
-    def start(self, queue: PerDevice, idle_s: Scalar, key: RandomKey) -> Any:
+    def init(self, queue: PerDevice, idle_s: Scalar, key: RandomKey) -> Any:
         """The state in round 0, with the requests of an idle round waiting."""
 
     @abstractmethod
-    def play(self, state: Any, facts: RoundFacts) -> tuple[Any, PerDevice]:
+    def step(self, state: Any, facts: RoundInfo) -> tuple[Any, PerDevice]:
         """One round: the state after it, and the share of its requests that each device answered rightly.
 
         A device that served nothing has the accuracy it had when it last did.
@@ -53,9 +53,9 @@ class GroundTruth(eqx.Module):
         return 0
 
 
-def build_truth(scenario: Scenario, system: System) -> GroundTruth | None:
+def build_measured_accuracy(scenario: Scenario, system: System) -> MeasuredAccuracy | None:
     """The ground truth a scenario asks for, if it does."""
     if scenario.accuracy.task is None:
         return None
-    built: GroundTruth = pkgutil.resolve_name(BUILDER)(scenario, system)
+    built: MeasuredAccuracy = pkgutil.resolve_name(BUILDER)(scenario, system)
     return built

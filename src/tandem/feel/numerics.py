@@ -18,7 +18,7 @@ from jaxtyping import DTypeLike
 from tandem.feel.types import Array, DeviceFlags, PerDevice, RandomKey, Scalar
 
 
-def rounded(product: Array) -> Array:
+def no_fma(product: Array) -> Array:
     """The product as it is, but for a compiler that would fuse it with a following addition."""
     return jnp.minimum(product, np.finfo(product.dtype).max)
 

@@ -15,8 +15,8 @@ from tandem.feel.state import FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Array
 
-PAPER_FEATURES = ("last_train", "last_power", "last_frequency", "queue", "data")
-FULL_FEATURES = (*PAPER_FEATURES, "data_age_s", "model_age_s", "waiting_s", "model_accuracy", "last_gain_db")
+MINIMAL_FEATURES = ("last_train", "last_power", "last_frequency", "queue", "data")
+FULL_FEATURES = (*MINIMAL_FEATURES, "data_age_s", "model_age_s", "waiting_s", "model_accuracy", "last_gain_db")
 FLEET_FEATURES = ("last_duration_s",)
 
 
@@ -33,7 +33,7 @@ class Observation(eqx.Module):
 
 def device_features(system: System) -> tuple[str, ...]:
     """The names of the columns of ``Observation.devices``."""
-    return PAPER_FEATURES if system.observation == "paper" else FULL_FEATURES
+    return MINIMAL_FEATURES if system.observation == "minimal" else FULL_FEATURES
 
 
 def observation_size(system: System) -> int:

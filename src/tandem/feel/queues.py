@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tandem.feel.numerics import rounded
+from tandem.feel.numerics import no_fma
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
 
 
@@ -23,7 +23,7 @@ def next_waited(train: DeviceFlags, waited_s: PerDevice, queue_after: PerDevice,
     Each request waits through every round from the one it arrives in, that one counted whole, until the round that
     serves it; so a round adds its length for every request in the queue at its end.
     """
-    return jnp.where(train, waited_s, 0.0) + rounded(queue_after * duration_s)
+    return jnp.where(train, waited_s, 0.0) + no_fma(queue_after * duration_s)
 
 
 def waiting_time(waited_s: PerDevice, queue: PerDevice) -> PerDevice:
@@ -33,7 +33,7 @@ def waiting_time(waited_s: PerDevice, queue: PerDevice) -> PerDevice:
 
 def converted_data(samples_per_request: PerDevice, served: PerDevice) -> PerDevice:
     """F(Q): training samples from served requests, one-to-one, many-to-one or one-to-many."""
-    return rounded(samples_per_request * served)
+    return no_fma(samples_per_request * served)
 
 
 def next_data(

@@ -20,7 +20,7 @@ import numpy as np
 from tandem.feel.channel import uplink_rate
 from tandem.feel.constraints import exceeds
 from tandem.feel.costs import upload_latency
-from tandem.feel.numerics import fleet_max, rounded
+from tandem.feel.numerics import fleet_max, no_fma
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Count, DeviceFlags, PerDevice, Scalar
@@ -32,9 +32,9 @@ _MOST_BITS_PER_HZ = 60.0
 
 def project(system: System, state: FleetState, action: Action) -> Action:
     """The action with as few devices told to serve, and as few powers and frequencies raised, as the rules need."""
-    devices, envelope = system.devices, system.envelope
-    willing = action.train & may_train(system, state)
-    train = keep_most(willing, state.data, uplink_room(system, willing))
+    devices, envelope = system.devices, system.worst_case
+    willing = action.train & action_mask(system, state)
+    train = top_k_mask(willing, state.data, uplink_room(system, willing))
 
     trainers = jnp.sum(train)
     power = jnp.maximum(action.power, _trainer_power(system, state, trainers))
@@ -54,21 +54,21 @@ def project(system: System, state: FleetState, action: Action) -> Action:
     )
 
 
-def may_train(system: System, state: FleetState) -> DeviceFlags:
+def action_mask(system: System, state: FleetState) -> DeviceFlags:
     """The action mask: devices with data (C4), whose queue is sure not to overflow meanwhile (rule 4, if shielded)."""
     has_data = state.data > 0
     if not system.shielded:
         return has_data
-    return has_data & (state.queue + system.envelope.worst_arrivals <= system.envelope.queue_limit)
+    return has_data & (state.queue + system.worst_case.worst_arrivals <= system.worst_case.queue_limit)
 
 
 def uplink_room(system: System, willing: DeviceFlags) -> Count:
     """How many of the willing may train: the uploads of more would not fit (rule 2)."""
-    room = jnp.min(system.envelope.most_trainers, initial=jnp.inf, where=willing)
+    room = jnp.min(system.worst_case.max_trainers, initial=jnp.inf, where=willing)
     return jnp.minimum(room, system.size).astype(jnp.int32)
 
 
-def keep_most(willing: DeviceFlags, merit: PerDevice, room: Count) -> DeviceFlags:
+def top_k_mask(willing: DeviceFlags, merit: PerDevice, room: Count) -> DeviceFlags:
     """The ``room`` willing devices with most of something that is not negative, such as data.
 
     A device's rank is one integer, its merit's leading bits above its place in the fleet, so that no two are equal;
@@ -101,19 +101,19 @@ def _inference_cycles(system: System, state: FleetState) -> PerDevice:
 def _trainer_power(system: System, state: FleetState, trainers: Count) -> PerDevice:
     """The lowest power (normalised) at which the upload fits beside computing at the highest frequency."""
     devices = system.devices
-    quickest_s = rounded(_training_cycles(system, state) * jnp.reciprocal(devices.frequency_max_hz))
-    left_s = system.envelope.round_limit_s - quickest_s
+    quickest_s = no_fma(_training_cycles(system, state) * jnp.reciprocal(devices.frequency_max_hz))
+    left_s = system.worst_case.round_limit_s - quickest_s
     bits_per_hz = trainers * system.update_bits / (system.bandwidth_hz * jnp.maximum(left_s, _INSTANT_S))
     snr = jnp.expm1(jnp.minimum(bits_per_hz, _MOST_BITS_PER_HZ) * np.log(2.0))
-    power_w = rounded(snr * jnp.reciprocal(system.envelope.worst_gain))
+    power_w = no_fma(snr * jnp.reciprocal(system.worst_case.worst_gain))
     return _normalised(power_w, devices.power_min_w, devices.power_max_w)
 
 
 def _trainer_frequency(system: System, state: FleetState, trainers: Count, power: PerDevice) -> PerDevice:
     """The lowest frequency (normalised) at which computing ends in time for the upload."""
     devices = system.devices
-    rate = uplink_rate(system.bandwidth_hz, trainers, devices.power_w(power), system.envelope.worst_gain)
-    left_s = system.envelope.round_limit_s - upload_latency(system.update_bits, rate)
+    rate = uplink_rate(system.bandwidth_hz, trainers, devices.power_w(power), system.worst_case.worst_gain)
+    left_s = system.worst_case.round_limit_s - upload_latency(system.update_bits, rate)
     frequency_hz = _training_cycles(system, state) / jnp.maximum(left_s, _INSTANT_S)
     return _normalised(frequency_hz, devices.frequency_min_hz, devices.frequency_max_hz)
 

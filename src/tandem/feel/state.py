@@ -34,7 +34,7 @@ class FleetState(eqx.Module):
     last_action: Action  # a of the round before, as executed
     last_duration_s: Scalar  # L of the round before
     last_gain: PerDevice  # h / sigma^2 of the round before
-    truth: Any = None  # models and samples, where accuracy is measured
+    measured: Any = None  # models and samples, where accuracy is measured
 
 
 class RoundOutcome(eqx.Module):

@@ -9,15 +9,15 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.feel.accuracy import Mapping, build_mapping
+from tandem.feel.accuracy import AccuracyMapping, build_accuracy_mapping
 from tandem.feel.arrivals import ArrivalProcess, build_arrivals
 from tandem.feel.channel import ChannelModel, build_channel
-from tandem.feel.feasibility import check_servable
-from tandem.feel.measured_accuracy import GroundTruth, build_truth
-from tandem.feel.numerics import rounded
+from tandem.feel.feasibility import check_feasible
+from tandem.feel.measured_accuracy import MeasuredAccuracy, build_measured_accuracy
+from tandem.feel.numerics import no_fma
 from tandem.feel.types import Objectives, PerDevice, Scalar
-from tandem.feel.worst_case import Envelope, build_envelope
-from tandem.scenario.device_table import device_table
+from tandem.feel.worst_case import WorstCase, build_worst_case
+from tandem.scenario.device_table import build_device_table
 from tandem.scenario.schema import Scenario
 
 
@@ -36,11 +36,11 @@ class Devices(eqx.Module):
 
     def frequency_hz(self, normalised: PerDevice) -> PerDevice:
         """The clock a choice in [0, 1] stands for."""
-        return self.frequency_min_hz + rounded(normalised * (self.frequency_max_hz - self.frequency_min_hz))
+        return self.frequency_min_hz + no_fma(normalised * (self.frequency_max_hz - self.frequency_min_hz))
 
     def power_w(self, normalised: PerDevice) -> PerDevice:
         """The transmission power a choice in [0, 1] stands for."""
-        return self.power_min_w + rounded(normalised * (self.power_max_w - self.power_min_w))
+        return self.power_min_w + no_fma(normalised * (self.power_max_w - self.power_min_w))
 
 
 class System(eqx.Module):
@@ -49,8 +49,8 @@ class System(eqx.Module):
     devices: Devices
     arrivals: ArrivalProcess
     channel: ChannelModel
-    mapping: Mapping
-    envelope: Envelope
+    accuracy_mapping: AccuracyMapping
+    worst_case: WorstCase
     iterations: Scalar  # U
     update_bits: Scalar  # G
     bandwidth_hz: Scalar  # B
@@ -67,18 +67,18 @@ class System(eqx.Module):
     rounds: int = eqx.field(static=True)  # T
     shielded: bool = eqx.field(static=True)
     observation: str = eqx.field(static=True)
-    truth: GroundTruth | None = None  # measures accuracy, where the mapping is not to be believed
+    measured_accuracy: MeasuredAccuracy | None = None  # measures accuracy, where the mapping is not to be believed
 
 
 def build_system(scenario: Scenario) -> System:
     """Draw the fleet, derive what the shield needs, and refuse a scenario that no policy can serve."""
-    table = device_table(scenario)
+    table = build_device_table(scenario)
     arrivals = build_arrivals(scenario, table)
     channel = build_channel(scenario, table)
-    envelope = build_envelope(scenario, table, arrivals, channel)
-    check_servable(scenario, table, arrivals, channel, envelope)
+    envelope = build_worst_case(scenario, table, arrivals, channel)
+    check_feasible(scenario, table, arrivals, channel, envelope)
     # Under the shield a buffer admits only what the device can train on within a round (its first rule).
-    most_data = np.asarray(envelope.trainable_data) if scenario.shield.enabled else np.inf
+    most_data = np.asarray(envelope.max_trainable_data) if scenario.shield.enabled else np.inf
     data_limit = np.broadcast_to(np.minimum(scenario.limits.data_max, most_data), len(table))
 
     def array(value: Any) -> Any:
@@ -98,8 +98,8 @@ def build_system(scenario: Scenario) -> System:
         ),
         arrivals=arrivals,
         channel=channel,
-        mapping=build_mapping(scenario.accuracy.mapping),
-        envelope=envelope,
+        accuracy_mapping=build_accuracy_mapping(scenario.accuracy.mapping),
+        worst_case=envelope,
         iterations=array(scenario.training.iterations),
         update_bits=array(scenario.training.update_bits),
         bandwidth_hz=array(scenario.channel.bandwidth_hz),
@@ -117,4 +117,4 @@ def build_system(scenario: Scenario) -> System:
         shielded=scenario.shield.enabled,
         observation=scenario.observation,
     )
-    return dataclasses.replace(system, truth=build_truth(scenario, system))
+    return dataclasses.replace(system, measured_accuracy=build_measured_accuracy(scenario, system))

@@ -16,23 +16,23 @@ from tandem.scenario.device_table import Column, DeviceTable
 from tandem.scenario.schema import Scenario
 
 # The shield plans for slightly less than the limits, so that rounding in single precision cannot cross them.
-MARGIN = 1e-3
+SAFETY_MARGIN = 1e-3
 
 
-class Envelope(eqx.Module):
+class WorstCase(eqx.Module):
     """Bounds that hold in every round but for the outage planned for."""
 
     round_limit_s: Scalar  # the longest round no queue overflows in; at most L_max
     worst_gain: PerDevice  # h / sigma^2 a device is sure of
     worst_arrivals: PerDevice  # requests in the longest round
     queue_limit: PerDevice  # the longest queue a device is sure to serve within the shortest round
-    trainable_data: PerDevice  # the most samples it can train on and still upload in time
-    most_trainers: PerDevice  # with how many (itself counted) it can share the uplink
+    max_trainable_data: PerDevice  # the most samples it can train on and still upload in time
+    max_trainers: PerDevice  # with how many (itself counted) it can share the uplink
 
 
-def build_envelope(
+def build_worst_case(
     scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel
-) -> Envelope:
+) -> WorstCase:
     """Derive the envelope from the scenario's limits and its worst channel and arrivals."""
     limits, shield, training = scenario.limits, scenario.shield, scenario.training
     worst_gain = channel.worst_gain(shield.outage)
@@ -40,26 +40,26 @@ def build_envelope(
     # round without trainers is sure to last.
     shortest_s = limits.round_floor_s or limits.idle_round_s
     serviceable = devices.frequency_max_hz * shortest_s / devices.inference_cycles_per_request
-    queue_limit = np.minimum(limits.queue_max, serviceable) * (1 - MARGIN)
-    round_limit_s = _longest_round(arrivals, queue_limit, limits.round_max_s, shield.outage) * (1 - MARGIN)
+    queue_limit = np.minimum(limits.queue_max, serviceable) * (1 - SAFETY_MARGIN)
+    round_limit_s = _longest_round(arrivals, queue_limit, limits.round_max_s, shield.outage) * (1 - SAFETY_MARGIN)
 
     upload_s = shield.upload_share * round_limit_s
     bits_per_s = scenario.channel.bandwidth_hz * np.log2(1 + devices.power_max_w * worst_gain)
     cycles_per_sample = training.iterations * devices.training_cycles_per_sample
     trainable_data = devices.frequency_max_hz * (round_limit_s - upload_s) / cycles_per_sample
-    return Envelope(
+    return WorstCase(
         round_limit_s=jnp.asarray(round_limit_s, float),
         worst_gain=jnp.asarray(worst_gain, float),
-        worst_arrivals=jnp.asarray(arrivals.most(round_limit_s, shield.outage), float),
+        worst_arrivals=jnp.asarray(arrivals.upper_quantile(round_limit_s, shield.outage), float),
         queue_limit=jnp.asarray(queue_limit, float),
-        trainable_data=jnp.asarray(trainable_data, float),
-        most_trainers=jnp.asarray(np.floor(upload_s * bits_per_s / training.update_bits), float),
+        max_trainable_data=jnp.asarray(trainable_data, float),
+        max_trainers=jnp.asarray(np.floor(upload_s * bits_per_s / training.update_bits), float),
     )
 
 
 def _longest_round(arrivals: ArrivalProcess, queue_limit: Column, round_max_s: float, outage: float) -> float:
     """The longest round, up to L_max, whose arrivals fit into every queue; 0 if there is none."""
     for duration_s in np.linspace(round_max_s, 0.0, 200, endpoint=False):
-        if np.all(arrivals.most(duration_s, outage) <= queue_limit):
+        if np.all(arrivals.upper_quantile(duration_s, outage) <= queue_limit):
             return float(duration_s)
     return 0.0

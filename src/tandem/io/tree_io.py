@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from tandem.errors import InputError
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 
 Tree = TypeVar("Tree")
 Arrays = dict[str, NDArray[Any]]
@@ -26,14 +26,14 @@ Arrays = dict[str, NDArray[Any]]
 NOTE = "tandem"
 
 
-def arrays_of(tree: Any) -> Arrays:
+def flatten_arrays(tree: Any) -> Arrays:
     """The arrays of a tree by their place, such as ``network.head.layers.0.weight``; random keys as their numbers."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     plain = {_name(path): _numbers(leaf) for path, leaf in leaves if _is_array(leaf)}
     return {name: np.asarray(array, order="C") for name, array in jax.device_get(plain).items()}
 
 
-def filled(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path) -> Tree:
+def restore_arrays(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path) -> Tree:
     """The tree with these arrays in their places; ``like`` has arrays there, or only their shapes and types."""
     places, structure = jax.tree_util.tree_flatten_with_path(like)
     names = [_name(path) for path, leaf in places if _is_array(leaf)]
@@ -48,7 +48,7 @@ def filled(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path) -> Tree
 
 def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any]) -> None:
     """Write arrays and a note, all or nothing. The same arrays give the same bytes."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         save_file(arrays, temporary, metadata={NOTE: json.dumps(note)})
 
 

@@ -1,35 +1,35 @@
 """How policies come to be: proximal policy optimisation with a vector critic, and the algorithms built on it."""
 
-from tandem.learn.algorithm import Algorithm, Candidates, Seen, Stage
-from tandem.learn.config import Options
-from tandem.learn.ppo.gae import advantages
-from tandem.learn.ppo.ppo import Learner, Report, Settings, start, train_step
-from tandem.learn.ppo.surrogate import Aim, Constrained, Weighted
+from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics, Stage
+from tandem.learn.config import AlgorithmConfig
+from tandem.learn.ppo.gae import compute_gae
+from tandem.learn.ppo.ppo import PPOConfig, StepMetrics, TrainState, init_train_state, train_step
+from tandem.learn.ppo.surrogate import BarrierSurrogate, ScalarisedSurrogate, Surrogate
 from tandem.learn.registry import ALGORITHMS
-from tandem.learn.train_loop import Checkpoint, Progress, begin, conclude, train
-from tandem.learn.validation import Delivery, deliver
+from tandem.learn.train_loop import Checkpoint, Progress, init_checkpoint, train, validate
+from tandem.learn.validation import ValidationResult, validate_candidates
 
 __all__ = [
     "ALGORITHMS",
-    "Aim",
     "Algorithm",
+    "AlgorithmConfig",
+    "BarrierSurrogate",
     "Candidates",
     "Checkpoint",
-    "Constrained",
-    "Delivery",
-    "Learner",
-    "Options",
+    "ChunkMetrics",
+    "PPOConfig",
     "Progress",
-    "Report",
-    "Seen",
-    "Settings",
+    "ScalarisedSurrogate",
     "Stage",
-    "Weighted",
-    "advantages",
-    "begin",
-    "conclude",
-    "deliver",
-    "start",
+    "StepMetrics",
+    "Surrogate",
+    "TrainState",
+    "ValidationResult",
+    "compute_gae",
+    "init_checkpoint",
+    "init_train_state",
     "train",
     "train_step",
+    "validate",
+    "validate_candidates",
 ]

@@ -17,12 +17,12 @@ from jaxtyping import Bool, Float, Int
 from tandem.errors import InputError
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.learn.config import Options
-from tandem.policy.networks import Network
-from tandem.policy.neural_policy import NeuralPolicy, Normaliser, Sampling
-from tandem.tree import member
+from tandem.learn.config import AlgorithmConfig
+from tandem.policy.networks import ActorCritic
+from tandem.policy.neural_policy import NeuralPolicy, ObservationNormaliser, Sampling
+from tandem.tree import tree_index
 
-PARTS = 40  # into which a stage is cut, for progress and checkpoints
+CHUNKS_PER_STAGE = 40  # into which a stage is cut, for progress and checkpoints
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Stage:
     rounds_per_step: int  # environment rounds, all learners together
 
     @classmethod
-    def of(cls, name: str, steps: int, rounds_per_step: int) -> Stage:
+    def from_steps(cls, name: str, steps: int, rounds_per_step: int) -> Stage:
         """About this many steps, never more, in even chunks: a last one of another length would compile anew."""
-        chunk = max(1, steps // PARTS)
+        chunk = max(1, steps // CHUNKS_PER_STAGE)
         return cls(name, steps // chunk, chunk, rounds_per_step)
 
     @property
@@ -46,7 +46,7 @@ class Stage:
         return self.chunks * self.steps * self.rounds_per_step
 
 
-class Seen(eqx.Module):
+class ChunkMetrics(eqx.Module):
     """What a chunk of steps was like."""
 
     points: Float[Array, "points 3"]  # mean rewards: of the archive, or of the episodes just played
@@ -61,8 +61,8 @@ class Seen(eqx.Module):
 class Candidates(eqx.Module):
     """Policies that may go into the front. Several may share a network and differ in the preference they follow."""
 
-    networks: Network  # stacked
-    normalisers: Normaliser  # stacked
+    networks: ActorCritic  # stacked
+    normalisers: ObservationNormaliser  # stacked
     owner: Int[Array, " candidates"]  # whose network
     preferences: Float[Array, "candidates 3"]
     stage: Int[Array, " candidates"]  # in which each came to be
@@ -70,10 +70,10 @@ class Candidates(eqx.Module):
     valid: Bool[Array, " candidates"]
 
     @classmethod
-    def each(
+    def from_networks(
         cls,
-        networks: Network,
-        normalisers: Normaliser,
+        networks: ActorCritic,
+        normalisers: ObservationNormaliser,
         preferences: Float[Array, "candidates 3"],
         valid: Bool[Array, " candidates"],
     ) -> Candidates:
@@ -88,14 +88,14 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    options_type: ClassVar[type[Options]]
+    config_type: ClassVar[type[AlgorithmConfig]]
     presets: ClassVar[dict[str, dict[str, Any]]]
-    sampling: ClassVar[Sampling] = "nothing"  # what its policies leave to chance when they are used
+    sampling: ClassVar[Sampling] = "deterministic"  # what its policies leave to chance when they are used
 
-    def __init__(self, system: System, options: Options, systems: tuple[System, ...] = ()) -> None:
+    def __init__(self, system: System, options: AlgorithmConfig, systems: tuple[System, ...] = ()) -> None:
         """For a fleet, and, if it can train on several sizes of it, those."""
         self.system = system
-        self.options = options
+        self.config = options
         self.systems = systems or (system,)
 
     @property
@@ -105,18 +105,18 @@ class Algorithm(ABC):
 
     @property
     @abstractmethod
-    def most_candidates(self) -> int:
+    def max_candidates(self) -> int:
         """The largest number of policies that will have to be validated."""
 
     @abstractmethod
-    def network(self, key: RandomKey) -> Network:
+    def init_network(self, key: RandomKey) -> ActorCritic:
         """A fresh network of the kind it trains."""
 
     @abstractmethod
-    def start(self, key: RandomKey) -> Any:
+    def init(self, key: RandomKey) -> Any:
         """The state before the first step."""
 
-    def begin(self, stage: int, state: Any) -> Any:
+    def begin_stage(self, stage: int, state: Any) -> Any:
         """The state as a stage after the first finds it: as the one before left it, unless an algorithm says otherwise.
 
         Pure, so that the shape of it can be known without running it.
@@ -124,14 +124,14 @@ class Algorithm(ABC):
         return state
 
     @abstractmethod
-    def advance(self, stage: int, state: Any) -> tuple[Any, Seen]:
+    def run_chunk(self, stage: int, state: Any) -> tuple[Any, ChunkMetrics]:
         """Make one chunk of steps."""
 
     @abstractmethod
     def candidates(self, state: Any) -> Candidates:
         """What has been found so far."""
 
-    def policy(self, network: Network, normaliser: Normaliser, preference: Array) -> NeuralPolicy:
+    def policy(self, network: ActorCritic, normaliser: ObservationNormaliser, preference: Array) -> NeuralPolicy:
         """What it trained, in the form that is used; or a stack of them."""
         largest = max(system.size for system in self.systems)
         return NeuralPolicy(network, normaliser, preference, self.sampling, largest)
@@ -140,21 +140,21 @@ class Algorithm(ABC):
         """A stack of policies, one for each candidate."""
         owner = candidates.owner
         return self.policy(
-            member(candidates.networks, owner), member(candidates.normalisers, owner), candidates.preferences
+            tree_index(candidates.networks, owner), tree_index(candidates.normalisers, owner), candidates.preferences
         )
 
     @property
     def validation_rounds(self) -> int:
         """The rounds kept for validation."""
-        return self.most_candidates * self.options.validation_episodes * self.system.rounds
+        return self.max_candidates * self.config.validation_episodes * self.system.rounds
 
-    def steps_within(self, rounds: int, rounds_per_step: int, stage: str) -> int:
+    def steps_within_budget(self, rounds: int, rounds_per_step: int, stage: str) -> int:
         """How many steps fit, at least one."""
         steps = rounds // rounds_per_step
         if steps < 1:
             needed = self.validation_rounds + rounds_per_step
             raise InputError(
-                f"rounds is {self.options.rounds}, too few for one step of {stage} ({rounds_per_step} rounds) after "
+                f"rounds is {self.config.budget}, too few for one step of {stage} ({rounds_per_step} rounds) after "
                 f"validation ({self.validation_rounds} rounds); give {needed} or more, or smaller steps."
             )
         return int(steps)

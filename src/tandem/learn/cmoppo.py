@@ -10,14 +10,14 @@ import jax.numpy as jnp
 
 from tandem.feel.types import Array, Objectives, RandomKey
 from tandem.learn.algorithm import Stage
-from tandem.learn.config import ExtensionOptions, Options
-from tandem.learn.policy_archive import Snapshot, Snapshots
-from tandem.learn.ppo.ppo import Learner, Settings, fresh_optimiser
-from tandem.learn.ppo.surrogate import Constrained
+from tandem.learn.config import AlgorithmConfig, CMOPPOConfig
+from tandem.learn.policy_archive import PolicyArchive, Snapshot
+from tandem.learn.ppo.ppo import PPOConfig, TrainState, init_optimiser
+from tandem.learn.ppo.surrogate import BarrierSurrogate
 from tandem.learn.scalarised_ppo import LITERAL, PopulationState, ScalarisedPPO
 from tandem.pareto import Archive, select_for_extension
-from tandem.pareto.scaling import Space
-from tandem.tree import member
+from tandem.pareto.scaling import ObjectiveScaler
+from tandem.tree import tree_index
 
 GOALS = 3
 # Below the worst policy of the front, as a share of its range, a return counts as 0: so every policy has more than 0.
@@ -29,44 +29,44 @@ class CMOPPO(ScalarisedPPO):
 
     name = "c-moppo"
     summary = "the paper's: initialise, select by crowding distance, extend under constraints"
-    options_type: ClassVar[type[Options]] = ExtensionOptions
+    config_type: ClassVar[type[AlgorithmConfig]] = CMOPPOConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
-        "paper": {**LITERAL, "extension_steps": 100},
-        "quick": {"rounds": 200_000, "extension_steps": 5},
+        "literal": {**LITERAL, "extension_steps": 100},
+        "quick": {"budget": 200_000, "extension_steps": 5},
     }
-    options: ExtensionOptions
+    config: CMOPPOConfig
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        options = self.options
-        per_step = options.extended * GOALS * options.episodes * self.system.rounds
-        extension = Stage.of("extension", options.extension_steps, per_step)
+        options = self.config
+        per_step = options.num_extended * GOALS * options.num_envs * self.system.rounds
+        extension = Stage.from_steps("extension", options.extension_steps, per_step)
         return self._then(extension, options.initialisation, "extension_steps")
 
     @property
-    def most_candidates(self) -> int:
-        return self.options.archive + max(self.options.preferences, self.options.extended * GOALS)
+    def max_candidates(self) -> int:
+        return self.config.archive_size + max(self.config.num_preferences, self.config.num_extended * GOALS)
 
-    def begin(self, stage: int, state: PopulationState) -> PopulationState:
+    def begin_stage(self, stage: int, state: PopulationState) -> PopulationState:
         return self.begin_extension(state, self.settings(stage))
 
-    def begin_extension(self, state: PopulationState, settings: Settings) -> PopulationState:
+    def begin_extension(self, state: PopulationState, settings: PPOConfig) -> PopulationState:
         """Policy selection (Algorithm 2), and for each policy selected a learner in the direction of each objective."""
         next_key, learner_key = jax.random.split(state.key)
-        chosen = _selected(state.snapshots, self.options.extended)
-        times = state.snapshots.times_extended.at[chosen].add(1)
-        snapshots = Snapshots(state.snapshots.archive, state.snapshots.kept, times)
+        chosen = _selected(state.policy_archive, self.config.num_extended)
+        times = state.policy_archive.times_extended.at[chosen].add(1)
+        snapshots = PolicyArchive(state.policy_archive.archive, state.policy_archive.kept, times)
         parents, objectives = jnp.repeat(chosen, GOALS), jnp.tile(jnp.arange(GOALS, dtype=jnp.int32), len(chosen))
         learners = _extending(
-            member(snapshots.kept, parents),
+            tree_index(snapshots.kept, parents),
             self._aims(snapshots.archive, parents, objectives),
             jax.random.split(learner_key, len(parents)),
             settings,
         )
         return PopulationState(learners, objectives, snapshots, next_key)
 
-    def _aims(self, archive: Archive, parents: Array, objectives: Array) -> Constrained:
+    def _aims(self, archive: Archive, parents: Array, objectives: Array) -> BarrierSurrogate:
         """Problem P3 for each parent and objective, with returns normalised by the ranges of the front as it is."""
         low, span = _ranges(archive)
         count = len(parents)
@@ -74,19 +74,19 @@ class CMOPPO(ScalarisedPPO):
         def everyone(value: float | Array) -> Array:
             return jnp.broadcast_to(jnp.asarray(value, float), (count, *jnp.shape(value)))
 
-        return Constrained(
-            objective=jax.nn.one_hot(objectives, GOALS),
+        return BarrierSurrogate(
+            target=jax.nn.one_hot(objectives, GOALS),
             low=everyone(low),
             span=everyone(span),
             selected=archive.points[parents],
-            beta=everyone(self.options.beta),
+            beta=everyone(self.config.beta),
             # No barrier is one without influence.
-            mu=everyone(jnp.inf if self.options.barrier == "none" else self.options.mu),
-            anchored=everyone(float(self.options.barrier == "selected")),
+            mu=everyone(jnp.inf if self.config.barrier == "none" else self.config.mu),
+            anchored=everyone(float(self.config.barrier == "selected")),
         )
 
 
-def _selected(snapshots: Snapshots, count: int) -> Array:
+def _selected(snapshots: PolicyArchive, count: int) -> Array:
     """The slots of the policies to extend; those chosen take turns where the archive holds fewer than ``count``."""
     archive = snapshots.archive
     chosen = select_for_extension(archive.points, archive.valid, count, snapshots.times_extended)
@@ -96,25 +96,25 @@ def _selected(snapshots: Snapshots, count: int) -> Array:
 
 
 def _ranges(archive: Archive) -> tuple[Objectives, Objectives]:
-    front = Space.around(archive)
+    front = ObjectiveScaler.from_archive(archive)
     return front.low - MARGIN * front.span, (1 + MARGIN) * front.span
 
 
-def _extending(parents: Snapshot, aims: Constrained, keys: RandomKey, settings: Settings) -> Learner:
+def _extending(parents: Snapshot, aims: BarrierSurrogate, keys: RandomKey, settings: PPOConfig) -> TrainState:
     """Learners that start as their parents were, with an optimiser and a learning rate of their own."""
 
     @eqx.filter_vmap
-    def one(parent: Snapshot, aim: Constrained, key: RandomKey) -> Learner:
-        return Learner(
+    def one(parent: Snapshot, aim: BarrierSurrogate, key: RandomKey) -> TrainState:
+        return TrainState(
             network=parent.network,
-            optimiser=fresh_optimiser(parent.network, settings),
+            optimiser=init_optimiser(parent.network, settings),
             normaliser=parent.normaliser,
             returns=parent.returns,
-            aim=aim,
+            surrogate=aim,
             preference=parent.preference,
             key=key,
             steps=jnp.zeros((), jnp.int32),
         )
 
-    learners: Learner = one(parents, aims, keys)
+    learners: TrainState = one(parents, aims, keys)
     return learners

@@ -16,57 +16,59 @@ from jaxtyping import Float
 
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
-from tandem.learn.algorithm import Algorithm, Candidates, Seen, Stage
-from tandem.learn.config import ConditionedOptions, Options
-from tandem.learn.ppo.population import mesh_for, train_population
-from tandem.learn.ppo.ppo import Learner, Settings, start
-from tandem.learn.ppo.surrogate import Weighted
+from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics, Stage
+from tandem.learn.config import AlgorithmConfig, ConditionedPPOConfig
+from tandem.learn.ppo.population import population_mesh, train_population
+from tandem.learn.ppo.ppo import PPOConfig, TrainState, init_train_state
+from tandem.learn.ppo.surrogate import ScalarisedSurrogate
 from tandem.pareto import simplex_grid
-from tandem.policy.networks import FleetNetwork, Network
-from tandem.tree import everywhere, stacked
+from tandem.policy.networks import ActorCritic, DeepSetActorCritic
+from tandem.tree import replicate, tree_stack
 
 
-class Conditioned(Algorithm):
+class ConditionedPPO(Algorithm):
     """``tandem``: a permutation-equivariant network that is given the preference."""
 
-    name = "tandem"
+    name = "pc-ppo"
     summary = "ours: one network for any preference and any fleet size"
-    options_type: ClassVar[type[Options]] = ConditionedOptions
+    config_type: ClassVar[type[AlgorithmConfig]] = ConditionedPPOConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
-        "quick": {"rounds": 300_000, "divisions": 13, "validation_episodes": 2},
+        "quick": {"budget": 300_000, "preference_divisions": 13, "validation_episodes": 2},
     }
-    options: ConditionedOptions
+    config: ConditionedPPOConfig
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        per_step = self.options.episodes * sum(system.rounds for system in self.systems)
-        rounds = self.options.rounds - self.validation_rounds
-        return (Stage.of("training", self.steps_within(rounds, per_step, "training"), per_step),)
+        per_step = self.config.num_envs * sum(system.rounds for system in self.systems)
+        rounds = self.config.budget - self.validation_rounds
+        return (Stage.from_steps("training", self.steps_within_budget(rounds, per_step, "training"), per_step),)
 
     @property
-    def most_candidates(self) -> int:
-        return (self.options.divisions + 1) * (self.options.divisions + 2) // 2
+    def max_candidates(self) -> int:
+        return (self.config.preference_divisions + 1) * (self.config.preference_divisions + 2) // 2
 
-    def network(self, key: RandomKey) -> Network:
-        return FleetNetwork.create(self.system, key, conditioned=True, width=self.options.width)
+    def init_network(self, key: RandomKey) -> ActorCritic:
+        return DeepSetActorCritic.init(self.system, key, conditioned=True, width=self.config.width)
 
-    def settings(self) -> Settings:
+    def settings(self) -> PPOConfig:
         """How it learns."""
         plan = self.stages[0]
-        return self.options.settings(plan.chunks * plan.steps * len(self.systems), self.options.concentration)
+        return self.config.ppo_config(plan.chunks * plan.steps * len(self.systems), self.config.dirichlet_alpha)
 
-    def start(self, key: RandomKey) -> Learner:
+    def init(self, key: RandomKey) -> TrainState:
         """A population of one."""
-        network = self.network(jax.random.fold_in(key, 1))
-        return stacked([start(network, self.system, Weighted(), jnp.full(3, 1 / 3), key, self.settings())])
+        network = self.init_network(jax.random.fold_in(key, 1))
+        return tree_stack(
+            [init_train_state(network, self.system, ScalarisedSurrogate(), jnp.full(3, 1 / 3), key, self.settings())]
+        )
 
-    def advance(self, stage: int, state: Learner) -> tuple[Learner, Seen]:
+    def run_chunk(self, stage: int, state: TrainState) -> tuple[TrainState, ChunkMetrics]:
         return conditioned_steps(self.systems, state, self.settings(), self.stages[stage].steps)
 
-    def candidates(self, state: Learner) -> Candidates:
+    def candidates(self, state: TrainState) -> Candidates:
         """Every preference of a grid."""
-        grid: Float[Array, "candidates 3"] = jnp.asarray(simplex_grid(self.options.divisions), float)
+        grid: Float[Array, "candidates 3"] = jnp.asarray(simplex_grid(self.config.preference_divisions), float)
         count = grid.shape[0]
         nothing = jnp.full(count, -1, jnp.int32)
         return Candidates(
@@ -81,21 +83,21 @@ class Conditioned(Algorithm):
 
 
 def conditioned_steps(
-    systems: tuple[System, ...], state: Learner, settings: Settings, steps: int
-) -> tuple[Learner, Seen]:
+    systems: tuple[System, ...], state: TrainState, settings: PPOConfig, steps: int
+) -> tuple[TrainState, ChunkMetrics]:
     """Some training steps of a population of one, each on every fleet in turn."""
-    mesh = mesh_for(systems[0], 1, settings)
-    done: tuple[Learner, Seen] = _program(systems, everywhere(state, mesh), settings, steps, mesh)
+    mesh = population_mesh(systems[0], 1, settings)
+    done: tuple[TrainState, ChunkMetrics] = _program(systems, replicate(state, mesh), settings, steps, mesh)
     return done
 
 
 @eqx.filter_jit
 def _program(
-    systems: tuple[System, ...], state: Learner, settings: Settings, steps: int, mesh: Mesh
-) -> tuple[Learner, Seen]:
+    systems: tuple[System, ...], state: TrainState, settings: PPOConfig, steps: int, mesh: Mesh
+) -> tuple[TrainState, ChunkMetrics]:
     arrays, rest = eqx.partition(state, eqx.is_array)
 
-    def one_step(arrays: Learner, _: None) -> tuple[Learner, Any]:
+    def one_step(arrays: TrainState, _: None) -> tuple[TrainState, Any]:
         learner = eqx.combine(arrays, rest)
         reports = []
         for system in systems:
@@ -107,4 +109,4 @@ def _program(
     arrays, (episodes, seen) = jax.lax.scan(one_step, arrays, None, length=steps)
     points = episodes.reshape(-1, 3)
     means = jnp.mean(seen.reshape(steps * len(systems), 4), axis=0)
-    return everywhere(eqx.combine(arrays, rest), mesh), Seen(points, jnp.ones(points.shape[0], bool), *means)
+    return replicate(eqx.combine(arrays, rest), mesh), ChunkMetrics(points, jnp.ones(points.shape[0], bool), *means)

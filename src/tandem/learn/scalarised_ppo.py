@@ -18,29 +18,29 @@ from jaxtyping import Float, Int
 from tandem.errors import InputError
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
-from tandem.learn.algorithm import Algorithm, Candidates, Seen, Stage
-from tandem.learn.config import Options, PopulationOptions
-from tandem.learn.policy_archive import Snapshots, snapshots_of
-from tandem.learn.ppo.population import mesh_for, train_population
-from tandem.learn.ppo.ppo import Learner, Settings, start
-from tandem.learn.ppo.surrogate import Weighted
+from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics, Stage
+from tandem.learn.config import AlgorithmConfig, PopulationConfig
+from tandem.learn.policy_archive import PolicyArchive, make_snapshots
+from tandem.learn.ppo.population import population_mesh, train_population
+from tandem.learn.ppo.ppo import PPOConfig, TrainState, init_train_state
+from tandem.learn.ppo.surrogate import ScalarisedSurrogate
 from tandem.pareto import interior_simplex
-from tandem.policy.networks import NETWORKS, CoinFlip, Network
+from tandem.policy.networks import NETWORKS, ActorCritic, RandomModeActorCritic
 from tandem.policy.neural_policy import Sampling
-from tandem.tree import concatenated, everywhere, size, stacked
+from tandem.tree import replicate, tree_concat, tree_length, tree_stack
 
 # The paper's settings to the letter; what it does not say (epochs, minibatches) is common practice.
 LITERAL: dict[str, Any] = {
-    "network": "paper",
+    "network": "mlp",
     "learning_rate": 1e-5,
-    "anneal": False,
-    "clip": 0.2,
-    "ratio": "fleet",
-    "credit": 1.0,
-    "entropy": 0.0,
-    "episodes": 1,
-    "epochs": 10,
-    "minibatches": 4,
+    "anneal_lr": False,
+    "clip_eps": 0.2,
+    "ratio_scope": "fleet",
+    "shared_credit": 1.0,
+    "ent_coef": 0.0,
+    "num_envs": 1,
+    "update_epochs": 10,
+    "num_minibatches": 4,
     "validation_episodes": 3,
     "shield": False,
 }
@@ -52,19 +52,19 @@ State = TypeVar("State", bound="PopulationState")
 class PopulationState(eqx.Module):
     """A population of learners, and the snapshots worth keeping."""
 
-    population: Learner
+    train_states: TrainState
     objectives: Int[Array, " members"]  # which each is to improve, -1 if it follows its preference
-    snapshots: Snapshots
+    policy_archive: PolicyArchive
     key: RandomKey
 
-    def after_step(self, population: Learner, rewards: Float[Array, "members 3"], stage: Int[Array, ""]) -> Self:
+    def after_step(self, population: TrainState, rewards: Float[Array, "members 3"], stage: Int[Array, ""]) -> Self:
         """With every learner as a step left it, and offered to the archive as it was before it learned.
 
         The episodes were played by the policies as they were before the update: it is those that earned the rewards.
         """
-        before = snapshots_of(self.population, stage, self.objectives)
-        snapshots = self.snapshots.with_seen(before, rewards, jnp.ones(rewards.shape[0], bool))
-        return replace(self, population=population, snapshots=snapshots)
+        before = make_snapshots(self.train_states, stage, self.objectives)
+        snapshots = self.policy_archive.insert(before, rewards, jnp.ones(rewards.shape[0], bool))
+        return replace(self, train_states=population, policy_archive=snapshots)
 
 
 class ScalarisedPPO(Algorithm):
@@ -72,22 +72,22 @@ class ScalarisedPPO(Algorithm):
 
     name = "s-ppo"
     summary = "a policy for each of ten preferences, trained side by side"
-    options_type: ClassVar[type[Options]] = PopulationOptions
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "paper": LITERAL, "quick": {"rounds": 200_000}}
-    options: PopulationOptions
+    config_type: ClassVar[type[AlgorithmConfig]] = PopulationConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "literal": LITERAL, "quick": {"budget": 200_000}}
+    config: PopulationConfig
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        rounds = self.options.rounds - self.validation_rounds
+        rounds = self.config.budget - self.validation_rounds
         return (self._initialisation(rounds),)
 
     def _then(self, iteration: Stage, initialisation: float, shorten: str) -> tuple[Stage, ...]:
         """As many whole iterations as their share of the rounds allows; initialisation has the rest."""
-        rounds, share = self.options.rounds - self.validation_rounds, 1 - initialisation
+        rounds, share = self.config.budget - self.validation_rounds, 1 - initialisation
         needed = max(iteration.rounds / share, self._rounds_per_step / initialisation)
         if rounds < needed:
             raise InputError(
-                f"rounds is {self.options.rounds}, too few for one iteration of {iteration.name} ({iteration.rounds} "
+                f"rounds is {self.config.budget}, too few for one iteration of {iteration.name} ({iteration.rounds} "
                 f"rounds) beside initialisation and validation ({self.validation_rounds} rounds); give "
                 f"{self.validation_rounds + math.ceil(needed)} or more, or fewer {shorten}."
             )
@@ -95,53 +95,53 @@ class ScalarisedPPO(Algorithm):
         return (self._initialisation(rounds - iterations * iteration.rounds), *(iteration,) * iterations)
 
     def _initialisation(self, rounds: int) -> Stage:
-        steps = self.steps_within(rounds, self._rounds_per_step, "initialisation")
-        return Stage.of("initialisation", steps, self._rounds_per_step)
+        steps = self.steps_within_budget(rounds, self._rounds_per_step, "initialisation")
+        return Stage.from_steps("initialisation", steps, self._rounds_per_step)
 
     @property
     def _rounds_per_step(self) -> int:
         """Of initialisation."""
-        return self.options.preferences * self.options.episodes * self.system.rounds
+        return self.config.num_preferences * self.config.num_envs * self.system.rounds
 
     @property
-    def most_candidates(self) -> int:
-        return self.options.archive + self.options.preferences
+    def max_candidates(self) -> int:
+        return self.config.archive_size + self.config.num_preferences
 
-    def network(self, key: RandomKey) -> Network:
-        return NETWORKS[self.options.network].create(self.system, key)
+    def init_network(self, key: RandomKey) -> ActorCritic:
+        return NETWORKS[self.config.network].init(self.system, key)
 
-    def settings(self, stage: int) -> Settings:
+    def settings(self, stage: int) -> PPOConfig:
         """How the learners of a stage learn."""
         plan = self.stages[stage]
-        return self.options.settings(plan.chunks * plan.steps)
+        return self.config.ppo_config(plan.chunks * plan.steps)
 
-    def start(self, key: RandomKey) -> PopulationState:
+    def init(self, key: RandomKey) -> PopulationState:
         """Pareto initialisation begins: a fresh network for every preference."""
-        preferences = jnp.asarray(interior_simplex(self.options.preferences, self.options.lowest_weight), float)
-        keys = jax.random.split(key, self.options.preferences + 1)
+        preferences = jnp.asarray(interior_simplex(self.config.num_preferences, self.config.min_weight), float)
+        keys = jax.random.split(key, self.config.num_preferences + 1)
         settings = self.settings(0)
         members = [
-            start(network, self.system, Weighted(), preference, one, settings)
+            init_train_state(network, self.system, ScalarisedSurrogate(), preference, one, settings)
             for network, preference, one in zip(self._fresh_networks(keys[1:]), preferences, keys[1:], strict=True)
         ]
-        population = stacked(members)
+        population = tree_stack(members)
         nothing = jnp.full(len(members), -1, jnp.int32)
-        empty = Snapshots.empty(self.options.archive, snapshots_of(population, 0, nothing))
+        empty = PolicyArchive.init(self.config.archive_size, make_snapshots(population, 0, nothing))
         return PopulationState(population, nothing, empty, keys[0])
 
-    def _fresh_networks(self, keys: RandomKey) -> list[Network]:
-        return [self.network(jax.random.fold_in(one, 1)) for one in keys]
+    def _fresh_networks(self, keys: RandomKey) -> list[ActorCritic]:
+        return [self.init_network(jax.random.fold_in(one, 1)) for one in keys]
 
-    def advance(self, stage: int, state: PopulationState) -> tuple[PopulationState, Seen]:
+    def run_chunk(self, stage: int, state: PopulationState) -> tuple[PopulationState, ChunkMetrics]:
         number = jnp.asarray(stage, jnp.int32)  # an array: later iterations run the same program
         return population_steps(self.system, state, self.settings(stage), number, self.stages[stage].steps)
 
     def candidates(self, state: PopulationState) -> Candidates:
         """Every snapshot kept, and the population as it is now."""
-        kept, archive = state.snapshots.kept, state.snapshots.archive
-        last = snapshots_of(state.population, _last_stage(self), state.objectives)
-        everyone = concatenated(kept, last)
-        members = size(state.population)
+        kept, archive = state.policy_archive.kept, state.policy_archive.archive
+        last = make_snapshots(state.train_states, _last_stage(self), state.objectives)
+        everyone = tree_concat(kept, last)
+        members = tree_length(state.train_states)
         return Candidates(
             networks=everyone.network,
             normalisers=everyone.normaliser,
@@ -158,10 +158,10 @@ class RandomModePPO(ScalarisedPPO):
 
     name = "r-ppo"
     summary = "as s-ppo, with modes by the toss of a coin"
-    sampling: ClassVar[Sampling] = "modes"
+    sampling: ClassVar[Sampling] = "sample-modes"
 
-    def network(self, key: RandomKey) -> Network:
-        return CoinFlip(super().network(key))
+    def init_network(self, key: RandomKey) -> ActorCritic:
+        return RandomModeActorCritic(super().init_network(key))
 
 
 def _last_stage(algorithm: Algorithm) -> int:
@@ -169,28 +169,28 @@ def _last_stage(algorithm: Algorithm) -> int:
 
 
 def population_steps(
-    system: System, state: State, settings: Settings, stage: Int[Array, ""], steps: int
-) -> tuple[State, Seen]:
+    system: System, state: State, settings: PPOConfig, stage: Int[Array, ""], steps: int
+) -> tuple[State, ChunkMetrics]:
     """Some training steps of every learner, each offered to the archive as it was before it learned."""
-    mesh = mesh_for(system, size(state.population), settings)
-    done: tuple[State, Seen] = _program(system, everywhere(state, mesh), settings, stage, steps, mesh)
+    mesh = population_mesh(system, tree_length(state.train_states), settings)
+    done: tuple[State, ChunkMetrics] = _program(system, replicate(state, mesh), settings, stage, steps, mesh)
     return done
 
 
 @eqx.filter_jit
 def _program(
-    system: System, state: State, settings: Settings, stage: Int[Array, ""], steps: int, mesh: Mesh
-) -> tuple[State, Seen]:
+    system: System, state: State, settings: PPOConfig, stage: Int[Array, ""], steps: int, mesh: Mesh
+) -> tuple[State, ChunkMetrics]:
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def one_step(arrays: State, _: None) -> tuple[State, Any]:
         now = eqx.combine(arrays, rest)
-        population, report = train_population(system, now.population, settings)
+        population, report = train_population(system, now.train_states, settings)
         after = now.after_step(population, report.reward, stage)
         seen = (report.violation_rate, report.entropy, report.value_error, report.clipped)
         return eqx.filter(after, eqx.is_array), seen
 
     arrays, seen = jax.lax.scan(one_step, arrays, None, length=steps)
-    after = everywhere(eqx.combine(arrays, rest), mesh)
-    archive = after.snapshots.archive
-    return after, Seen(archive.points, archive.valid, *(jnp.mean(values) for values in seen))
+    after = replicate(eqx.combine(arrays, rest), mesh)
+    archive = after.policy_archive.archive
+    return after, ChunkMetrics(archive.points, archive.valid, *(jnp.mean(values) for values in seen))

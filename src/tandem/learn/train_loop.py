@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.objectives import IN_USERS_UNITS
-from tandem.learn.algorithm import Algorithm, Candidates, Seen
-from tandem.learn.validation import Delivery, deliver
+from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics
+from tandem.learn.validation import ValidationResult, validate_candidates
 from tandem.pareto import cardinality, hypervolume
 from tandem.policy.neural_policy import NeuralPolicy
-from tandem.tree import member
+from tandem.tree import tree_index
 
 # The streams of randomness of a run; measuring uses seeds of its own, see ``tandem.runs``. Small numbers would not do:
 # splitting a key gives the same keys as folding in 0 and 1.
@@ -52,62 +52,62 @@ class Progress:
     clipped: float
 
 
-def start_key(seed: int, stream: int) -> Any:
+def stream_key(seed: int, stream: int) -> Any:
     """The key of one of a run's streams of randomness."""
     return jax.random.fold_in(jax.random.key(seed), stream)
 
 
-def begin(algorithm: Algorithm, seed: int) -> Checkpoint:
+def init_checkpoint(algorithm: Algorithm, seed: int) -> Checkpoint:
     """Before the first step."""
-    return Checkpoint(0, 0, algorithm.start(start_key(seed, TRAINING)))
+    return Checkpoint(0, 0, algorithm.init(stream_key(seed, TRAINING)))
 
 
-def blank(algorithm: Algorithm, stage: int) -> Any:
+def abstract_state(algorithm: Algorithm, stage: int) -> Any:
     """The shapes and types of a state in a stage, for a reader of saved ones; nothing is computed."""
-    state = eqx.filter_eval_shape(algorithm.start, start_key(0, TRAINING))
+    state = eqx.filter_eval_shape(algorithm.init, stream_key(0, TRAINING))
     if stage > 0:
-        state = eqx.filter_eval_shape(lambda before: algorithm.begin(stage, before), state)
+        state = eqx.filter_eval_shape(lambda before: algorithm.begin_stage(stage, before), state)
     return state
 
 
-def finished(algorithm: Algorithm, now: Checkpoint) -> bool:
+def is_finished(algorithm: Algorithm, now: Checkpoint) -> bool:
     """Whether all steps are made."""
     return now.stage == len(algorithm.stages) - 1 and now.chunk == algorithm.stages[-1].chunks
 
 
 def train(algorithm: Algorithm, now: Checkpoint) -> Iterator[tuple[Checkpoint, Progress]]:
     """Go on from a checkpoint to the end, and say after every chunk where it stands."""
-    while not finished(algorithm, now):
+    while not is_finished(algorithm, now):
         if now.chunk == algorithm.stages[now.stage].chunks:
-            now = Checkpoint(now.stage + 1, 0, algorithm.begin(now.stage + 1, now.state))
-        state, seen = algorithm.advance(now.stage, now.state)
+            now = Checkpoint(now.stage + 1, 0, algorithm.begin_stage(now.stage + 1, now.state))
+        state, seen = algorithm.run_chunk(now.stage, now.state)
         now = Checkpoint(now.stage, now.chunk + 1, state)
         yield now, _progress(algorithm, now, seen)
 
 
-def train_together(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[tuple[Checkpoint, tuple[Progress, ...]]]:
+def train_seeds(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[tuple[Checkpoint, tuple[Progress, ...]]]:
     """From start to end for several seeds in one program: a GPU that one would leave idle has time for all.
 
     The state of a checkpoint is then a stack, a member a seed.
     """
-    keys = jnp.stack([start_key(seed, TRAINING) for seed in seeds])
-    now = Checkpoint(0, 0, eqx.filter_vmap(algorithm.start)(keys))
-    while not finished(algorithm, now):
+    keys = jnp.stack([stream_key(seed, TRAINING) for seed in seeds])
+    now = Checkpoint(0, 0, eqx.filter_vmap(algorithm.init)(keys))
+    while not is_finished(algorithm, now):
         if now.chunk == algorithm.stages[now.stage].chunks:
-            begin_stage = partial(algorithm.begin, now.stage + 1)
+            begin_stage = partial(algorithm.begin_stage, now.stage + 1)
             now = Checkpoint(now.stage + 1, 0, eqx.filter_vmap(begin_stage)(now.state))
-        state, seen = eqx.filter_vmap(partial(algorithm.advance, now.stage))(now.state)
+        state, seen = eqx.filter_vmap(partial(algorithm.run_chunk, now.stage))(now.state)
         now = Checkpoint(now.stage, now.chunk + 1, state)
         seen = jax.device_get(seen)
-        yield now, tuple(_progress(algorithm, now, member(seen, run)) for run in range(len(seeds)))
+        yield now, tuple(_progress(algorithm, now, tree_index(seen, run)) for run in range(len(seeds)))
 
 
-def alone(now: Checkpoint, index: int) -> Checkpoint:
+def select_run(now: Checkpoint, index: int) -> Checkpoint:
     """One of several runs that are trained together, as if it were the only one."""
-    return Checkpoint(now.stage, now.chunk, eqx.filter_jit(member)(now.state, jnp.asarray(index)))
+    return Checkpoint(now.stage, now.chunk, eqx.filter_jit(tree_index)(now.state, jnp.asarray(index)))
 
 
-def _progress(algorithm: Algorithm, now: Checkpoint, seen: Seen) -> Progress:
+def _progress(algorithm: Algorithm, now: Checkpoint, seen: ChunkMetrics) -> Progress:
     """Where a run stands after a chunk, and what that chunk was like."""
     stages = algorithm.stages
     stage = stages[now.stage]
@@ -137,19 +137,19 @@ def rounds_done(algorithm: Algorithm, now: Checkpoint) -> int:
 
 def reference_point(algorithm: Algorithm) -> NDArray[np.float64]:
     """The reference of the hypervolume, maximised."""
-    return np.asarray(np.array(algorithm.options.reference) * IN_USERS_UNITS)
+    return np.asarray(np.array(algorithm.config.reference_point) * IN_USERS_UNITS)
 
 
-def conclude(algorithm: Algorithm, now: Checkpoint, seed: int) -> Delivery:
+def validate(algorithm: Algorithm, now: Checkpoint, seed: int) -> ValidationResult:
     """Validate what was found and choose the front."""
-    candidates, policies = found(algorithm, now.state)
-    return deliver(
-        algorithm.system, candidates, policies, validation_keys(algorithm, seed), algorithm.options.tolerance
+    candidates, policies = extract_candidates(algorithm, now.state)
+    return validate_candidates(
+        algorithm.system, candidates, policies, validation_keys(algorithm, seed), algorithm.config.tolerance
     )
 
 
 @eqx.filter_jit
-def found(algorithm: Algorithm, state: Any) -> tuple[Candidates, NeuralPolicy]:
+def extract_candidates(algorithm: Algorithm, state: Any) -> tuple[Candidates, NeuralPolicy]:
     """What a state has to offer, and the policies of it, in one go: by itself each array would be a call."""
     candidates = algorithm.candidates(state)
     return candidates, algorithm.policies(candidates)
@@ -157,4 +157,4 @@ def found(algorithm: Algorithm, state: Any) -> tuple[Candidates, NeuralPolicy]:
 
 def validation_keys(algorithm: Algorithm, seed: int) -> Any:
     """The episodes that a run's candidates are validated by."""
-    return jax.random.split(start_key(seed, VALIDATION), algorithm.options.validation_episodes)
+    return jax.random.split(stream_key(seed, VALIDATION), algorithm.config.validation_episodes)

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from tandem.feel.system import System
 from tandem.feel.types import Array
 from tandem.learn.algorithm import Candidates
-from tandem.pareto import front
-from tandem.policy.evaluate import played
+from tandem.pareto import nondominated_indices
+from tandem.policy.evaluate import evaluate_policies
 from tandem.policy.neural_policy import NeuralPolicy
 
 
 @dataclass(frozen=True)
-class Delivery:
+class ValidationResult:
     """Which candidates make the front, and how they were judged."""
 
     chosen: NDArray[np.intp]  # indices of candidates
@@ -26,27 +26,29 @@ class Delivery:
     within_tolerance: bool  # false if no candidate is, and the front is of those that come nearest
 
 
-def deliver(system: System, candidates: Candidates, policies: NeuralPolicy, keys: Array, tolerance: float) -> Delivery:
+def validate_candidates(
+    system: System, candidates: Candidates, policies: NeuralPolicy, keys: Array, tolerance: float
+) -> ValidationResult:
     """Play an episode for each key with each candidate, and choose."""
     valid = np.flatnonzero(np.asarray(candidates.valid))
     rewards = np.full((len(candidates.valid), 3), np.nan)
     violation_rate = np.full(len(candidates.valid), np.nan)
-    means = list(played(system, policies, keys, valid))
+    means = list(evaluate_policies(system, policies, keys, valid))
     rewards[valid] = np.concatenate([part.reward.mean(axis=1) for part in means])
     violation_rate[valid] = np.concatenate([part.violated_any.mean(axis=1) for part in means])
     rounds = len(valid) * len(keys) * system.rounds
-    chosen, within = chosen_of(rewards, violation_rate, tolerance)
-    return Delivery(chosen, rewards, violation_rate, rounds, within)
+    chosen, within = select_front(rewards, violation_rate, tolerance)
+    return ValidationResult(chosen, rewards, violation_rate, rounds, within)
 
 
-def chosen_of(
+def select_front(
     rewards: NDArray[np.float64], violation_rate: NDArray[np.float64], tolerance: float
 ) -> tuple[NDArray[np.intp], bool]:
     """The candidates that make the front, NaN being none; and whether any is within the tolerance."""
     safe = within_tolerance(violation_rate, tolerance)
     within = bool(safe.any())
     eligible = np.flatnonzero(safe if within else ~np.isnan(violation_rate))
-    return eligible[front(rewards[eligible])], within
+    return eligible[nondominated_indices(rewards[eligible])], within
 
 
 def within_tolerance(violation_rate: ArrayLike, tolerance: float) -> NDArray[np.bool_]:

@@ -5,11 +5,11 @@ compiled code; the others run on the host, in NumPy.
 """
 
 from tandem.pareto.archive import Archive, empty_archive, free_slots, insert, store
-from tandem.pareto.crowding import crowding_distance, select_for_extension
-from tandem.pareto.decision import Choice, best_for, knee_point, pick, within_limits
-from tandem.pareto.dominance import crowding_by_front, dominates, front, front_ranks, non_dominated
+from tandem.pareto.crowding import crowding_distance, crowding_per_front, select_for_extension
+from tandem.pareto.decision import Choice, best_for_preference, knee_point, pick, within_limits
+from tandem.pareto.dominance import dominates, nondominated_indices, nondominated_mask, nondominated_ranks
 from tandem.pareto.hypervolume import hypervolume, hypervolume_3d, hypervolume_contributions
-from tandem.pareto.improvement import hypervolume_gains, sparsity_with_each
+from tandem.pareto.improvement import hypervolume_improvement, sparsity_if_added
 from tandem.pareto.metrics import cardinality, expected_utility, inverted_generational_distance, sparsity
 from tandem.pareto.points import Ranges, normalise, ranges_of
 from tandem.pareto.preferences import interior_simplex, simplex_grid
@@ -18,32 +18,32 @@ __all__ = [
     "Archive",
     "Choice",
     "Ranges",
-    "best_for",
+    "best_for_preference",
     "cardinality",
-    "crowding_by_front",
     "crowding_distance",
+    "crowding_per_front",
     "dominates",
     "empty_archive",
     "expected_utility",
     "free_slots",
-    "front",
-    "front_ranks",
     "hypervolume",
     "hypervolume_3d",
     "hypervolume_contributions",
-    "hypervolume_gains",
+    "hypervolume_improvement",
     "insert",
     "interior_simplex",
     "inverted_generational_distance",
     "knee_point",
-    "non_dominated",
+    "nondominated_indices",
+    "nondominated_mask",
+    "nondominated_ranks",
     "normalise",
     "pick",
     "ranges_of",
     "select_for_extension",
     "simplex_grid",
     "sparsity",
-    "sparsity_with_each",
+    "sparsity_if_added",
     "store",
     "within_limits",
 ]

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from tandem.errors import InputError
-from tandem.pareto.crowding import spacing
-from tandem.pareto.dominance import non_dominated
+from tandem.pareto.crowding import neighbour_gaps
+from tandem.pareto.dominance import nondominated_mask
 from tandem.pareto.types import Mask, Points3
 
 Tree = TypeVar("Tree")
@@ -67,7 +67,7 @@ def insert(
     points = points.astype(archive.points.dtype)
     offered = jnp.ones(ids.shape, bool) if valid is None else valid
     everyone = jnp.concatenate([archive.points, points])
-    kept = _prune(everyone, non_dominated(everyone, jnp.concatenate([archive.valid, offered])), capacity)
+    kept = _prune(everyone, nondominated_mask(everyone, jnp.concatenate([archive.valid, offered])), capacity)
     stays, enters = kept[:capacity], kept[capacity:]
     slots = free_slots(stays, enters)
     remaining = Archive(
@@ -101,7 +101,7 @@ def _prune(points: Points3, kept: Mask, capacity: int) -> Mask:
         return jnp.sum(kept) > capacity
 
     def without_most_crowded(kept: Mask) -> Mask:
-        room = spacing(points, kept)
+        room = neighbour_gaps(points, kept)
         # Equal distances are settled by the coordinates, which unlike the index do not depend on the order of arrival.
         crowded = kept
         for key in (room.best, room.extreme, room.distance, *points.T):

@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from tandem.pareto.dominance import counted
+from tandem.pareto.dominance import valid_mask
 from tandem.pareto.types import Array, Counts, Mask, PerPoint, Points
 
 
-class Spacing(NamedTuple):
+class NeighbourGaps(NamedTuple):
     """How much room each point of a set has; zero and False for rows that are not in it."""
 
     distance: PerPoint  # Eq. (CD), always finite: an extreme's missing gap equals the one it has
@@ -40,7 +40,7 @@ def crowding_distance(points: Points, valid: Mask | None = None) -> PerPoint:
 
     An objective in which all points are equal adds nothing and has no extremes; so a lone point has distance 0.
     """
-    room = spacing(points, valid)
+    room = neighbour_gaps(points, valid)
     return jnp.where(room.extreme, jnp.inf, room.distance)
 
 
@@ -52,8 +52,8 @@ def select_for_extension(
 
     The set is taken as it is: leave dominated policies out of ``valid``. Ties go to the lower index.
     """
-    here = counted(points, valid)
-    room = spacing(points, valid)
+    here = valid_mask(points, valid)
+    room = neighbour_gaps(points, valid)
     times = jnp.zeros(here.shape, jnp.int32) if times_selected is None else times_selected
 
     places = min(points.shape[1], count // 2)
@@ -66,16 +66,16 @@ def select_for_extension(
     return jnp.pad(chosen, (0, count - chosen.shape[0]), constant_values=-1)
 
 
-def spacing(points: Points, valid: Mask | None = None) -> Spacing:
+def neighbour_gaps(points: Points, valid: Mask | None = None) -> NeighbourGaps:
     """The terms of Eq. (CD) summed over objectives, and who stands at an end."""
-    here = counted(points, valid)
+    here = valid_mask(points, valid)
     finite = jnp.where(here[:, None], points, 0.0)
     by_objective = jnp.stack([jnp.roll(finite, -objective, axis=1) for objective in range(points.shape[1])])
     room = jax.vmap(_spacing_in_first, in_axes=(0, None))(by_objective, here)
-    return Spacing(jnp.sum(room.distance, axis=0), jnp.any(room.extreme, axis=0), jnp.any(room.best, axis=0))
+    return NeighbourGaps(jnp.sum(room.distance, axis=0), jnp.any(room.extreme, axis=0), jnp.any(room.best, axis=0))
 
 
-def _spacing_in_first(points: Points, here: Mask) -> Spacing:
+def _spacing_in_first(points: Points, here: Mask) -> NeighbourGaps:
     """The term of the first objective; the others settle ties."""
     order = jnp.lexsort((*points.T[::-1], ~here))  # the last key sorts first: rows not in the set go to the end
     value = points[order, 0]
@@ -92,4 +92,20 @@ def _spacing_in_first(points: Points, here: Mask) -> Spacing:
     extreme = best | (has_range & (place == 0))
 
     place_of = jnp.argsort(order)
-    return Spacing(share[place_of], extreme[place_of], best[place_of])
+    return NeighbourGaps(share[place_of], extreme[place_of], best[place_of])
+
+
+@jax.jit
+def crowding_per_front(points: Points, ranks: Counts) -> PerPoint:
+    """The crowding distance of every point among those of its own rank; 0 for rows that are not in the set."""
+    rows = points.shape[0]
+
+    def one_front(carry: tuple[PerPoint, Array]) -> tuple[PerPoint, Array]:
+        distances, rank = carry
+        own = ranks == rank
+        return jnp.where(own, crowding_distance(points, own), distances), rank + 1
+
+    deepest = jnp.max(jnp.where(ranks < rows, ranks, -1))
+    first = (jnp.zeros(rows, points.dtype), jnp.zeros((), jnp.int32))
+    distances, _ = jax.lax.while_loop(lambda carry: carry[1] <= deepest, one_front, first)
+    return distances

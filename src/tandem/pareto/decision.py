@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem.errors import InputError
-from tandem.pareto.dominance import front
+from tandem.pareto.dominance import nondominated_indices
 from tandem.pareto.points import OBJECTIVES, Ranges, as_points, finite_rows, normalise, ranges_of
 from tandem.pareto.types import HostMask, HostPoints
 
@@ -52,7 +52,7 @@ def pick(
         )
     else:
         # The scale is that of the whole front, so that a limit does not change what a weight means.
-        chosen = best_for(preference, rows[allowed], ranges_of(rows[front(rows)]))
+        chosen = best_for_preference(preference, rows[allowed], ranges_of(rows[nondominated_indices(rows)]))
         shares = ", ".join(f"{weight:.3g}" for weight in _weights(preference))
         merit = f"the best for weights {shares} of accuracy, latency and energy"
     index = int(allowed[chosen])
@@ -69,7 +69,7 @@ def knee_point(points: ArrayLike) -> int:
     """
     rows = as_points(points)
     _require_some(rows)
-    candidates = front(rows)
+    candidates = nondominated_indices(rows)
     scaled = normalise(rows[candidates], ranges_of(rows[candidates]))
     varied = np.ptp(scaled, axis=0) > 0
     if not varied.any():
@@ -83,7 +83,7 @@ def knee_point(points: ArrayLike) -> int:
     return int(candidates[np.argmax(balance)])
 
 
-def best_for(preference: ArrayLike, points: ArrayLike, ranges: Ranges | None = None) -> int:
+def best_for_preference(preference: ArrayLike, points: ArrayLike, ranges: Ranges | None = None) -> int:
     """argmax over non-dominated z of w . z, with z normalised to ``ranges`` (of the front itself, if not given).
 
     Ties, as weights of zero leave them, go to the largest sum of normalised objectives, then to the first.
@@ -91,7 +91,7 @@ def best_for(preference: ArrayLike, points: ArrayLike, ranges: Ranges | None = N
     weights = _weights(preference)
     rows = as_points(points)
     _require_some(rows)
-    candidates = front(rows)
+    candidates = nondominated_indices(rows)
     scaled = normalise(rows[candidates], ranges_of(rows[candidates]) if ranges is None else ranges)
     utility = np.round(scaled @ weights / TOLERANCE)
     return int(candidates[np.lexsort((-scaled.sum(axis=1), -utility))[0]])

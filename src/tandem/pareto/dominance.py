@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from tandem.pareto.crowding import crowding_distance
 from tandem.pareto.points import as_points, finite_rows
-from tandem.pareto.types import Array, Counts, Indices, Mask, PerPoint, Points
+from tandem.pareto.types import Array, Counts, Indices, Mask, Points
 
 
 @jax.jit
@@ -20,16 +19,16 @@ def dominates(a: Float[Array, "*#batch objectives"], b: Float[Array, "*#batch ob
     return jnp.all(a >= b, axis=-1) & jnp.any(a > b, axis=-1)
 
 
-def counted(points: Points, valid: Mask | None = None) -> Mask:
+def valid_mask(points: Points, valid: Mask | None = None) -> Mask:
     """The rows that are in the set: valid, and finite in every objective."""
     finite = jnp.all(jnp.isfinite(points), axis=-1)
     return finite if valid is None else finite & valid
 
 
 @jax.jit
-def non_dominated(points: Points, valid: Mask | None = None) -> Mask:
+def nondominated_mask(points: Points, valid: Mask | None = None) -> Mask:
     """The mask of the points that no other dominates; of equal points the first. Every pair is compared, O(n^2)."""
-    here = counted(points, valid)
+    here = valid_mask(points, valid)
     index = jnp.arange(points.shape[0])
     rival, point = points[:, None, :], points[None, :, :]
     earlier_twin = jnp.all(rival == point, axis=-1) & (index[:, None] < index[None, :])
@@ -37,7 +36,7 @@ def non_dominated(points: Points, valid: Mask | None = None) -> Mask:
     return here & ~jnp.any(beaten, axis=0)
 
 
-def front(points: ArrayLike) -> Indices:
+def nondominated_indices(points: ArrayLike) -> Indices:
     """The indices of the non-dominated points, ascending; of equal points the first. On the host, double precision."""
     rows = as_points(points)
     finite = np.flatnonzero(finite_rows(rows))
@@ -47,12 +46,12 @@ def front(points: ArrayLike) -> Indices:
 
 
 @jax.jit
-def front_ranks(points: Points, valid: Mask | None = None) -> Counts:
+def nondominated_ranks(points: Points, valid: Mask | None = None) -> Counts:
     """0 for what nothing dominates, 1 for what is then left without a dominator, and so on.
 
     Equal points are of equal rank. Rows that are not in the set come last: their rank is the number of rows.
     """
-    here = counted(points, valid)
+    here = valid_mask(points, valid)
     rows = points.shape[0]
     beats = dominates(points[:, None, :], points[None, :, :]) & here[:, None]
 
@@ -64,19 +63,3 @@ def front_ranks(points: Points, valid: Mask | None = None) -> Counts:
     first = (jnp.full(rows, rows, jnp.int32), here, jnp.zeros((), jnp.int32))
     ranks, _, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[1]), peel, first)
     return ranks
-
-
-@jax.jit
-def crowding_by_front(points: Points, ranks: Counts) -> PerPoint:
-    """The crowding distance of every point among those of its own rank; 0 for rows that are not in the set."""
-    rows = points.shape[0]
-
-    def one_front(carry: tuple[PerPoint, Array]) -> tuple[PerPoint, Array]:
-        distances, rank = carry
-        own = ranks == rank
-        return jnp.where(own, crowding_distance(points, own), distances), rank + 1
-
-    deepest = jnp.max(jnp.where(ranks < rows, ranks, -1))
-    first = (jnp.zeros(rows, points.dtype), jnp.zeros((), jnp.int32))
-    distances, _ = jax.lax.while_loop(lambda carry: carry[1] <= deepest, one_front, first)
-    return distances

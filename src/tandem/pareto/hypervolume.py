@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
-from tandem.pareto.dominance import counted
+from tandem.pareto.dominance import valid_mask
 from tandem.pareto.points import OBJECTIVES, as_points, finite_rows
 from tandem.pareto.types import Array, Counts, Mask, PerPoint, Point3, Points3, Scalar
 
@@ -81,7 +81,7 @@ class _Sweep(NamedTuple):
 
 
 def _sweep(points: Points3, valid: Mask | None, reference: Point3) -> _Sweep:
-    inside = counted(points, valid) & jnp.all(points > reference, axis=1)
+    inside = valid_mask(points, valid) & jnp.all(points > reference, axis=1)
     # A point that contributes nothing lies on the reference, at the end of every order, where its box is empty.
     above = jnp.where(inside[:, None], points - reference, 0.0)
     by_width = jnp.argsort(-above[:, 0])

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from tandem.pareto.dominance import counted, dominates, non_dominated
+from tandem.pareto.dominance import dominates, nondominated_mask, valid_mask
 from tandem.pareto.types import Array, Mask, PerPoint, Point3, Points3
 
 Candidates = Float[Array, "candidates 3"]
@@ -17,14 +17,16 @@ PerCandidate = Float[Array, " candidates"]
 
 
 @jax.jit
-def hypervolume_gains(points: Points3, valid: Mask | None, candidates: Candidates, reference: Point3) -> PerCandidate:
+def hypervolume_improvement(
+    points: Points3, valid: Mask | None, candidates: Candidates, reference: Point3
+) -> PerCandidate:
     """HV(Psi and z) - HV(Psi) for each candidate z; O(n^2) each.
 
     The third objective is swept from its highest point down, over columns of the first. A candidate gains what its box
     holds above the stairs of the points, and what it holds beyond the last of them. Only positive volumes are added up,
     so small gains keep their digits.
     """
-    inside = counted(points, valid) & jnp.all(points > reference, axis=1)
+    inside = valid_mask(points, valid) & jnp.all(points > reference, axis=1)
     above = jnp.where(inside[:, None], points - reference, 0.0)
     widths, depths = -jnp.sort(-above[:, 0]), -jnp.sort(-above[:, 2])
     by_width, by_depth = jnp.argsort(-above[:, 0]), jnp.argsort(-above[:, 2])
@@ -32,7 +34,7 @@ def hypervolume_gains(points: Points3, valid: Mask | None, candidates: Candidate
     covered = column[:, None] <= jnp.arange(points.shape[0])
     stairs = jax.lax.cummax(jnp.where(covered, above[by_depth, 1][:, None], 0.0), axis=0)
 
-    box = jnp.where(counted(candidates)[:, None], jnp.maximum(candidates - reference, 0.0), 0.0)
+    box = jnp.where(valid_mask(candidates)[:, None], jnp.maximum(candidates - reference, 0.0), 0.0)
     width, height, depth = box.T
     rise = jnp.maximum(height[:, None, None] - stairs, 0.0)
     cells = _cut_steps(depths, depth)[:, :, None] * _cut_steps(widths, width)[:, None, :]
@@ -47,15 +49,15 @@ def _cut_steps(descending: PerPoint, limits: PerCandidate) -> Float[Array, "cand
 
 
 @jax.jit
-def sparsity_with_each(points: Points3, valid: Mask | None, candidates: Candidates) -> PerCandidate:
+def sparsity_if_added(points: Points3, valid: Mask | None, candidates: Candidates) -> PerCandidate:
     """SP of the non-dominated among the points and one candidate, for each candidate; O(n) each.
 
     SP is the paper's, see ``metrics.sparsity``: 0 for fewer than two points.
     """
-    alive = non_dominated(points, valid)
-    beaten = dominates(candidates[:, None], points[None]) & counted(candidates)[:, None]
+    alive = nondominated_mask(points, valid)
+    beaten = dominates(candidates[:, None], points[None]) & valid_mask(candidates)[:, None]
     left = alive & ~beaten
-    enters = counted(candidates) & ~jnp.any(alive & jnp.all(points >= candidates[:, None], axis=-1), axis=1)
+    enters = valid_mask(candidates) & ~jnp.any(alive & jnp.all(points >= candidates[:, None], axis=-1), axis=1)
     squares = sum(_squared_gaps(points[:, i], left, candidates[:, i], enters) for i in range(points.shape[1]))
     size = jnp.sum(left, axis=1) + enters
     return jnp.where(size > 1, squares / jnp.maximum(size - 1, 1), 0.0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
-from tandem.pareto.dominance import front
+from tandem.pareto.dominance import nondominated_indices
 from tandem.pareto.points import OBJECTIVES, Ranges, as_points, finite_rows, normalise
 from tandem.pareto.types import HostPoints
 
@@ -53,7 +53,7 @@ def inverted_generational_distance(points: ArrayLike, reference_front: ArrayLike
 
 def cardinality(points: ArrayLike) -> int:
     """The number of different non-dominated points."""
-    return len(front(points))
+    return len(nondominated_indices(points))
 
 
 def _finite(points: ArrayLike) -> HostPoints:

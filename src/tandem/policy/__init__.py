@@ -1,28 +1,36 @@
 """What decides: hand-written rules, and networks with their distributions and normalisation."""
 
 from tandem.policy.base import Policy
-from tandem.policy.distributions import Draw, FleetDistribution
-from tandem.policy.heuristics import RULES, DriftPlusPenalty, RandomRule, RoundRobin, Rule, ServeUntilFull, Threshold
-from tandem.policy.networks import NETWORKS, FleetNetwork, Network, PaperNetwork
-from tandem.policy.neural_policy import NeuralPolicy, Normaliser
-from tandem.policy.running_stats import Moments
+from tandem.policy.distributions import ActionDistribution, RawAction
+from tandem.policy.heuristics import (
+    HEURISTICS,
+    DriftPlusPenalty,
+    Heuristic,
+    RandomHeuristic,
+    RoundRobin,
+    ServeUntilFull,
+    Threshold,
+)
+from tandem.policy.networks import NETWORKS, ActorCritic, DeepSetActorCritic, MLPActorCritic
+from tandem.policy.neural_policy import NeuralPolicy, ObservationNormaliser
+from tandem.policy.running_stats import RunningStats
 
 __all__ = [
+    "HEURISTICS",
     "NETWORKS",
-    "RULES",
-    "Draw",
+    "ActionDistribution",
+    "ActorCritic",
+    "DeepSetActorCritic",
     "DriftPlusPenalty",
-    "FleetDistribution",
-    "FleetNetwork",
-    "Moments",
-    "Network",
+    "Heuristic",
+    "MLPActorCritic",
     "NeuralPolicy",
-    "Normaliser",
-    "PaperNetwork",
+    "ObservationNormaliser",
     "Policy",
-    "RandomRule",
+    "RandomHeuristic",
+    "RawAction",
     "RoundRobin",
-    "Rule",
+    "RunningStats",
     "ServeUntilFull",
     "Threshold",
 ]

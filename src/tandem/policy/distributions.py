@@ -20,7 +20,7 @@ SCALE_LIMITS = (-5.0, 1.5)  # of the logarithm of a spread: from nearly certain 
 _LOGISTIC = ((0.32319846, 1.15264559), (0.56607049, 1.84100945), (0.11073105, 2.91591854))
 
 
-class Draw(eqx.Module):
+class RawAction(eqx.Module):
     """A decision as it was drawn: modes, and power and frequency before they are squashed into (0, 1).
 
     Kept in this form, a probability can be worked out again exactly, however near a choice is to 0 or 1.
@@ -47,7 +47,7 @@ class LogitNormal(eqx.Module):
         noise = jax.random.normal(key, self.location.shape, self.location.dtype)
         return self.location + jnp.exp(self.log_scale) * noise
 
-    def log_density(self, x: PerDevice) -> PerDevice:
+    def log_prob(self, x: PerDevice) -> PerDevice:
         """log p(a) at a = sigmoid(x): that of the normal, less log |da/dx| = log a + log(1 - a)."""
         deviation = (x - self.location) * jnp.exp(-self.log_scale)
         normal = -0.5 * deviation * deviation - self.log_scale - 0.5 * math.log(2 * math.pi)
@@ -68,7 +68,7 @@ class LogitNormal(eqx.Module):
         return normal - squashing
 
 
-class FleetDistribution(eqx.Module):
+class ActionDistribution(eqx.Module):
     """Independent decisions for every device: a Bernoulli mode, masked, and two choices on (0, 1).
 
     Power is a decision of trainers alone, so it counts only where a device trains.
@@ -79,7 +79,7 @@ class FleetDistribution(eqx.Module):
     frequency: LogitNormal
 
     @classmethod
-    def from_parameters(cls, parameters: PerDevice) -> FleetDistribution:
+    def from_parameters(cls, parameters: PerDevice) -> ActionDistribution:
         """From a network's output, [devices, 5]."""
         mode, power, power_scale, frequency, frequency_scale = jnp.moveaxis(parameters, -1, 0)
         return cls(
@@ -88,24 +88,24 @@ class FleetDistribution(eqx.Module):
             frequency=LogitNormal(frequency, _bounded_scale(frequency_scale)),
         )
 
-    def sample(self, key: RandomKey, may_train: DeviceFlags) -> Draw:
+    def sample(self, key: RandomKey, may_train: DeviceFlags) -> RawAction:
         """Draw a decision; who may not train serves."""
         mode_key, power_key, frequency_key = jax.random.split(key, 3)
         wants = jax.random.bernoulli(mode_key, jax.nn.sigmoid(self.mode_logit))
-        return Draw(wants & may_train, self.power.sample(power_key), self.frequency.sample(frequency_key))
+        return RawAction(wants & may_train, self.power.sample(power_key), self.frequency.sample(frequency_key))
 
-    def most_likely(self, may_train: DeviceFlags) -> Draw:
+    def mode(self, may_train: DeviceFlags) -> RawAction:
         """The deterministic decision, for deployment: the likelier mode, the medians."""
-        return Draw((self.mode_logit > 0) & may_train, self.power.location, self.frequency.location)
+        return RawAction((self.mode_logit > 0) & may_train, self.power.location, self.frequency.location)
 
-    def log_probability(self, draw: Draw, may_train: DeviceFlags) -> PerDevice:
+    def log_prob(self, draw: RawAction, may_train: DeviceFlags) -> PerDevice:
         """log pi(a_n|s) of a draw, by device; decisions are independent, so the fleet's is the sum."""
         mode = jax.nn.log_sigmoid(jnp.where(draw.train, self.mode_logit, -self.mode_logit))
-        power = self.power.log_density(draw.power_logit)
+        power = self.power.log_prob(draw.power_logit)
         return (
             jnp.where(may_train, mode, 0.0)
             + jnp.where(draw.train, power, 0.0)
-            + self.frequency.log_density(draw.frequency_logit)
+            + self.frequency.log_prob(draw.frequency_logit)
         )
 
     def entropy(self, may_train: DeviceFlags) -> Scalar:

@@ -7,32 +7,32 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from tandem.feel.observation import observe
-from tandem.feel.shield import may_train
+from tandem.feel.shield import action_mask
 from tandem.feel.state import FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Array, DeviceFlags
 
-CONSTANTS = 9
+NUM_CONSTANTS = 9
 
 
-class Inputs(eqx.Module):
+class Features(eqx.Module):
     """A fleet at the start of a round, as numbers; raw, for ``Moments`` to standardise."""
 
     devices: Float[Array, "devices features"]  # the observation's features, by device
     constants: Float[Array, "devices constants"]  # what each device is, logarithmic
     fleet: Float[Array, " fleet_features"]
-    may_train: DeviceFlags
+    action_mask: DeviceFlags
 
 
-def network_inputs(system: System, state: FleetState) -> Inputs:
+def extract_features(system: System, state: FleetState) -> Features:
     """The inputs of a network for this state."""
     observation = observe(system, state)
-    return Inputs(observation.devices, device_constants(system), observation.fleet, may_train(system, state))
+    return Features(observation.devices, device_constants(system), observation.fleet, action_mask(system, state))
 
 
 def device_constants(system: System) -> Float[Array, "devices constants"]:
     """What a shared network needs to tell devices apart. They span decades, so their logarithms are taken."""
-    devices, envelope = system.devices, system.envelope
+    devices, envelope = system.devices, system.worst_case
     columns = (
         devices.training_cycles_per_sample,
         devices.inference_cycles_per_request,

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 
 from tandem.feel.accuracy import device_accuracy
 from tandem.feel.channel import uplink_rate
-from tandem.feel.costs import compute_latency, computing_energy, inference_latency, upload_latency
+from tandem.feel.costs import compute_energy, compute_latency, inference_latency, upload_latency
 from tandem.feel.numerics import packed_uniforms
 from tandem.feel.queues import waiting_time
-from tandem.feel.shield import may_train
+from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Array, PerDevice, RandomKey
@@ -26,7 +26,7 @@ from tandem.feel.types import Array, PerDevice, RandomKey
 Setting = float | Array
 
 
-class Rule(eqx.Module):
+class Heuristic(eqx.Module):
     """A policy of few settings. ``summary`` is what the command line says of it."""
 
     summary: ClassVar[str]
@@ -36,7 +36,7 @@ class Rule(eqx.Module):
         """Decide for every device."""
 
 
-class RandomRule(Rule):
+class RandomHeuristic(Heuristic):
     """Train with a fixed chance; power and frequency uniform. May break constraints where there is no shield."""
 
     summary: ClassVar[str] = "each device trains with a fixed chance, power and frequency uniform"
@@ -47,7 +47,7 @@ class RandomRule(Rule):
         return Action(train=mode < self.train_chance, power=power, frequency=frequency)
 
 
-class ServeUntilFull(Rule):
+class ServeUntilFull(Heuristic):
     """Serve until the buffer is full, then train: fewest switches, oldest models."""
 
     summary: ClassVar[str] = "a device serves until its buffer is full, then trains once"
@@ -58,7 +58,7 @@ class ServeUntilFull(Rule):
         return _alike(state.data >= 0.999 * system.data_limit, self.power, self.frequency)
 
 
-class RoundRobin(Rule):
+class RoundRobin(Heuristic):
     """The next ``trainers`` devices train in each round, in turn, whatever their state."""
 
     summary: ClassVar[str] = "a fixed number of devices train each round, in turn"
@@ -69,10 +69,10 @@ class RoundRobin(Rule):
     def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
         first = jnp.mod(state.round * self.trainers, system.size)
         turns_away = jnp.mod(jnp.arange(system.size) - first, system.size)
-        return _alike((turns_away < self.trainers) & may_train(system, state), self.power, self.frequency)
+        return _alike((turns_away < self.trainers) & action_mask(system, state), self.power, self.frequency)
 
 
-class Threshold(Rule):
+class Threshold(Heuristic):
     """Train once the buffer holds a share of what a round can train on."""
 
     summary: ClassVar[str] = "a device trains once its buffer holds a share of what one round can train on"
@@ -84,7 +84,7 @@ class Threshold(Rule):
         return _alike(state.data >= self.data_share * system.data_limit, self.power, self.frequency)
 
 
-class DriftPlusPenalty(Rule):
+class DriftPlusPenalty(Heuristic):
     """Lyapunov: each round take the action that least increases backlog plus weighted cost.
 
     Backlogs are the request queue and the data buffer, relative to what a device can hold; drift is the change of half
@@ -115,14 +115,14 @@ class DriftPlusPenalty(Rule):
 
         inference_s = inference_latency(devices.inference_cycles_per_request, state.queue, server_hz)
         compute_s = compute_latency(system.iterations, devices.training_cycles_per_sample, state.data, trainer_hz)
-        company = jnp.clip(jnp.min(system.envelope.most_trainers), 1, system.size)
+        company = jnp.clip(jnp.min(system.worst_case.max_trainers), 1, system.size)
         rate = uplink_rate(system.bandwidth_hz, company, power_w, state.last_gain)
         upload_s = upload_latency(system.update_bits, rate)
         # What it makes the round longer than the slot, the whole fleet waits; the trainers share the blame.
         delay_s = jnp.maximum(compute_s + upload_s - system.round_floor_s, 0.0) * system.size / company
         switching_j = devices.switch_energy_j * jnp.where(state.last_action.train, -1.0, 1.0)
-        training_j = computing_energy(devices.capacitance, trainer_hz, compute_s) + power_w * upload_s + switching_j
-        serving_j = computing_energy(devices.capacitance, server_hz, inference_s)
+        training_j = compute_energy(devices.capacitance, trainer_hz, compute_s) + power_w * upload_s + switching_j
+        serving_j = compute_energy(devices.capacitance, server_hz, inference_s)
 
         current = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
         regained = self.horizon * (1 - current)
@@ -132,11 +132,11 @@ class DriftPlusPenalty(Rule):
         serving_value = self.accuracy * current - second * saved_s - joule * serving_j
         training_value = self.accuracy * regained - second * delay_s - joule * training_j
 
-        queue_fill = state.queue * jnp.reciprocal(system.envelope.queue_limit)
+        queue_fill = state.queue * jnp.reciprocal(system.worst_case.queue_limit)
         data_fill = state.data * jnp.reciprocal(system.data_limit)
         drift_of_training = queue_fill * queue_fill - data_fill * data_fill
         worthwhile = training_value - serving_value > self.backlog * drift_of_training
-        train = worthwhile & may_train(system, state)
+        train = worthwhile & action_mask(system, state)
         frequency_hz = jnp.where(train, trainer_hz, server_hz)
         per_hz = jnp.reciprocal(jnp.maximum(devices.frequency_max_hz - devices.frequency_min_hz, 1.0))
         return Action(train=train, power=power, frequency=(frequency_hz - devices.frequency_min_hz) * per_hz)
@@ -148,7 +148,7 @@ class DriftPlusPenalty(Rule):
 
         def cost(level: Array) -> PerDevice:
             power_w = system.devices.power_w(level)
-            rate = uplink_rate(system.bandwidth_hz, jnp.ones((), int), power_w, system.envelope.worst_gain)
+            rate = uplink_rate(system.bandwidth_hz, jnp.ones((), int), power_w, system.worst_case.worst_gain)
             return (second + joule * power_w) * upload_latency(system.update_bits, rate)
 
         return levels[jnp.argmin(jax.vmap(cost)(levels), axis=0)]
@@ -160,8 +160,8 @@ def _alike(train: Array, power: Setting, frequency: Setting) -> Action:
     return Action(train=train, power=ones * power, frequency=ones * frequency)
 
 
-RULES: dict[str, type[Rule]] = {
-    "random": RandomRule,
+HEURISTICS: dict[str, type[Heuristic]] = {
+    "random": RandomHeuristic,
     "serve-until-full": ServeUntilFull,
     "round-robin": RoundRobin,
     "threshold": Threshold,

@@ -18,57 +18,57 @@ from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.observation import FLEET_FEATURES, device_features
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
-from tandem.policy.distributions import PARAMETERS, FleetDistribution
-from tandem.policy.features import CONSTANTS, Inputs
+from tandem.policy.distributions import PARAMETERS, ActionDistribution
+from tandem.policy.features import NUM_CONSTANTS, Features
 
 Preference = Float[Array, "3"]
 Codes = Float[Array, "devices width"]
-GOALS = len(OBJECTIVES)
+NUM_OBJECTIVES = len(OBJECTIVES)
 # Untrained, a network should hold no strong opinion: every mode likely, choices in the middle, values near 0.
-QUIET = 0.01
+FINAL_LAYER_SCALE = 0.01
 
 
-class Judgement(eqx.Module):
+class ActorCriticOutput(eqx.Module):
     """What a network makes of a state: how to decide, and what to expect of each objective."""
 
-    decide: FleetDistribution
-    values: Float[Array, "critics 3"]  # of each device, or one row for the fleet as a whole
+    action_dist: ActionDistribution
+    value: Float[Array, "critics 3"]  # of each device, or one row for the fleet as a whole
 
 
-class Network(eqx.Module):
+class ActorCritic(eqx.Module):
     """A policy and its critic. ``preference`` is given to every network; those not conditioned on it ignore it."""
 
     @classmethod
     @abstractmethod
-    def create(cls, system: System, key: RandomKey) -> Network:
+    def init(cls, system: System, key: RandomKey) -> ActorCritic:
         """A fresh network for fleets like this one."""
 
     @abstractmethod
-    def __call__(self, inputs: Inputs, preference: Preference) -> Judgement:
+    def __call__(self, inputs: Features, preference: Preference) -> ActorCriticOutput:
         """Judge standardised inputs."""
 
 
-class PaperNetwork(Network):
+class MLPActorCritic(ActorCritic):
     """The paper's: actor and critic of four layers of 128 on the flat state. It fits one fleet size only."""
 
     actor: eqx.nn.MLP
     critic: eqx.nn.MLP
 
     @classmethod
-    def create(cls, system: System, key: RandomKey) -> PaperNetwork:
+    def init(cls, system: System, key: RandomKey) -> MLPActorCritic:
         actor_key, critic_key = jax.random.split(key)
         size = system.size * len(device_features(system)) + len(FLEET_FEATURES)
         actor = eqx.nn.MLP(size, PARAMETERS * system.size, 128, 4, jnp.tanh, key=actor_key)
-        critic = eqx.nn.MLP(size, GOALS, 128, 4, jnp.tanh, key=critic_key)
-        return cls(_quiet(actor), _quiet(critic))
+        critic = eqx.nn.MLP(size, NUM_OBJECTIVES, 128, 4, jnp.tanh, key=critic_key)
+        return cls(_scale_final_layer(actor), _scale_final_layer(critic))
 
-    def __call__(self, inputs: Inputs, preference: Preference) -> Judgement:
+    def __call__(self, inputs: Features, preference: Preference) -> ActorCriticOutput:
         state = jnp.concatenate([inputs.devices.T.reshape(-1), inputs.fleet])
         parameters = self.actor(state).reshape(-1, PARAMETERS)
-        return Judgement(FleetDistribution.from_parameters(parameters), self.critic(state)[None])
+        return ActorCriticOutput(ActionDistribution.from_parameters(parameters), self.critic(state)[None])
 
 
-class FleetNetwork(Network):
+class DeepSetActorCritic(ActorCritic):
     """One encoder for all devices, what they have in common as context, one head and one critic for all devices.
 
     Permuting devices permutes decisions, on a CPU bit for bit, and one set of weights serves a fleet of any size.
@@ -84,31 +84,33 @@ class FleetNetwork(Network):
     conditioned: bool = eqx.field(static=True)
 
     @classmethod
-    def create(cls, system: System, key: RandomKey, conditioned: bool = False, width: int = 64) -> FleetNetwork:
+    def init(cls, system: System, key: RandomKey, conditioned: bool = False, width: int = 64) -> DeepSetActorCritic:
         encoder_key, context_key, head_key, critic_key = jax.random.split(key, 4)
-        wish = GOALS if conditioned else 0
-        features = len(device_features(system)) + CONSTANTS + wish
+        wish = NUM_OBJECTIVES if conditioned else 0
+        features = len(device_features(system)) + NUM_CONSTANTS + wish
         shared = 2 * width + len(FLEET_FEATURES) + wish
         head = eqx.nn.MLP(2 * width, PARAMETERS, width, 1, jnp.tanh, key=head_key)
-        critic = eqx.nn.MLP(2 * width, GOALS, width, 1, jnp.tanh, key=critic_key)
+        critic = eqx.nn.MLP(2 * width, NUM_OBJECTIVES, width, 1, jnp.tanh, key=critic_key)
         return cls(
             encoder=eqx.nn.MLP(features, width, width, 1, jnp.tanh, jnp.tanh, key=encoder_key),
             context=eqx.nn.MLP(shared, width, width, 1, jnp.tanh, jnp.tanh, key=context_key),
-            head=_quiet(head),
-            critic=_quiet(critic),
+            head=_scale_final_layer(head),
+            critic=_scale_final_layer(critic),
             conditioned=conditioned,
         )
 
-    def __call__(self, inputs: Inputs, preference: Preference) -> Judgement:
+    def __call__(self, inputs: Features, preference: Preference) -> ActorCriticOutput:
         hidden, last = self.encoder.layers
         wish = [preference] if self.conditioned else []
-        wishes = [jnp.broadcast_to(one, (inputs.devices.shape[0], GOALS)) for one in wish]
+        wishes = [jnp.broadcast_to(one, (inputs.devices.shape[0], NUM_OBJECTIVES)) for one in wish]
         features = jnp.concatenate([inputs.devices, inputs.constants, *wishes], axis=-1)
         codes = jnp.tanh(_rows(last, jnp.tanh(_rows(hidden, features))))
         pooled = [jnp.mean(summable(codes), axis=0), jnp.max(codes, axis=0), inputs.fleet, *wish]
         context = self.context(jnp.concatenate(pooled))
         parameters = _in_context(self.head, codes, context)
-        return Judgement(FleetDistribution.from_parameters(parameters), _in_context(self.critic, codes, context))
+        return ActorCriticOutput(
+            ActionDistribution.from_parameters(parameters), _in_context(self.critic, codes, context)
+        )
 
 
 @jax.custom_jvp
@@ -145,26 +147,26 @@ def _affine(layer: eqx.nn.Linear) -> tuple[Float[Array, "features out"], Float[A
     return layer.weight.T, layer.bias
 
 
-class CoinFlip(Network):
+class RandomModeActorCritic(ActorCritic):
     """Another network's choices of power and frequency, with modes by the toss of a coin: the paper's R+PPO."""
 
-    choices: Network
+    choices: ActorCritic
 
     @classmethod
-    def create(cls, system: System, key: RandomKey) -> CoinFlip:
-        return cls(PaperNetwork.create(system, key))
+    def init(cls, system: System, key: RandomKey) -> RandomModeActorCritic:
+        return cls(MLPActorCritic.init(system, key))
 
-    def __call__(self, inputs: Inputs, preference: Preference) -> Judgement:
+    def __call__(self, inputs: Features, preference: Preference) -> ActorCriticOutput:
         judged = self.choices(inputs, preference)
-        fair = jnp.zeros_like(judged.decide.mode_logit)
-        return Judgement(eqx.tree_at(lambda how: how.mode_logit, judged.decide, fair), judged.values)
+        fair = jnp.zeros_like(judged.action_dist.mode_logit)
+        return ActorCriticOutput(eqx.tree_at(lambda how: how.mode_logit, judged.action_dist, fair), judged.value)
 
 
-def _quiet(network: eqx.nn.MLP) -> eqx.nn.MLP:
+def _scale_final_layer(network: eqx.nn.MLP) -> eqx.nn.MLP:
     """The network with its last layer scaled down."""
-    quieter = jax.tree.map(lambda weights: QUIET * weights, network.layers[-1])
+    quieter = jax.tree.map(lambda weights: FINAL_LAYER_SCALE * weights, network.layers[-1])
     scaled: eqx.nn.MLP = eqx.tree_at(lambda net: net.layers[-1], network, quieter)
     return scaled
 
 
-NETWORKS: dict[str, type[Network]] = {"paper": PaperNetwork, "fleet": FleetNetwork}
+NETWORKS: dict[str, type[ActorCritic]] = {"mlp": MLPActorCritic, "deep-set": DeepSetActorCritic}

@@ -16,13 +16,13 @@ from tandem.policy.base import Policy
 
 
 @eqx.filter_jit
-def episodes(system: System, policy: Policy, keys: Array) -> tuple[FleetState, RoundOutcome]:
+def rollout(system: System, policy: Policy, keys: Array) -> tuple[FleetState, RoundOutcome]:
     """Play an episode for each key. Returns the states before each round and the outcomes, [episodes, rounds, ...]."""
     return jax.vmap(lambda key: _episode(system, policy, key))(keys)
 
 
 @eqx.filter_jit
-def mean_outcome(system: System, policy: Policy, keys: Array) -> EpisodeMeans:
+def rollout_means(system: System, policy: Policy, keys: Array) -> EpisodeMeans:
     """Play an episode for each key and keep only its means, [episodes, ...]; needs no memory for rounds."""
     return jax.vmap(lambda key: _episode_means(system, policy, key))(keys)
 
@@ -42,7 +42,7 @@ class EpisodeMeans(eqx.Module):
 
 
 @jax.jit
-def means_of(outcome: RoundOutcome) -> EpisodeMeans:
+def episode_means(outcome: RoundOutcome) -> EpisodeMeans:
     """The means of an episode of which every round was kept, [rounds, ...]."""
     rounds = jax.vmap(_summary)(outcome)
     totals: EpisodeMeans = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), rounds)
@@ -63,7 +63,9 @@ def _summary(outcome: RoundOutcome) -> EpisodeMeans:
     )
 
 
-def _play(system: System, policy: Policy, state: FleetState, policy_key: RandomKey) -> tuple[FleetState, RoundOutcome]:
+def _rollout(
+    system: System, policy: Policy, state: FleetState, policy_key: RandomKey
+) -> tuple[FleetState, RoundOutcome]:
     action = policy(system, state, jax.random.fold_in(policy_key, state.round))
     return step(system, state, action)
 
@@ -72,9 +74,9 @@ def _episode(system: System, policy: Policy, key: RandomKey) -> tuple[FleetState
     fleet_key, policy_key = jax.random.split(key)
 
     def one_round(state: FleetState, _: None) -> tuple[FleetState, tuple[FleetState, RoundOutcome]]:
-        after, outcome = _play(system, policy, state, policy_key)
+        after, outcome = _rollout(system, policy, state, policy_key)
         # Without the ground truth's models: kept for every round they would fill the memory.
-        return after, (dataclasses.replace(state, truth=None), outcome)
+        return after, (dataclasses.replace(state, measured=None), outcome)
 
     _, history = jax.lax.scan(one_round, reset(system, fleet_key), None, length=system.rounds)
     return history
@@ -85,7 +87,7 @@ def _episode_means(system: System, policy: Policy, key: RandomKey) -> EpisodeMea
 
     def one_round(carry: tuple[FleetState, EpisodeMeans], _: None) -> tuple[tuple[FleetState, EpisodeMeans], None]:
         state, totals = carry
-        after, outcome = _play(system, policy, state, policy_key)
+        after, outcome = _rollout(system, policy, state, policy_key)
         return (after, jax.tree.map(jnp.add, totals, _summary(outcome))), None
 
     zero = EpisodeMeans(jnp.zeros(3), jnp.zeros(3), jnp.zeros(8), *(jnp.zeros(()) for _ in range(6)))

@@ -10,7 +10,7 @@ from tandem.feel.types import Array, Scalar
 CLIP = 10.0  # standard deviations beyond which a value says no more
 
 
-class Moments(eqx.Module):
+class RunningStats(eqx.Module):
     """Count, mean and sum of squared deviations of what was seen, feature by feature."""
 
     count: Scalar
@@ -18,11 +18,11 @@ class Moments(eqx.Module):
     squares: Array
 
     @classmethod
-    def unseen(cls, features: int) -> Moments:
+    def init(cls, features: int) -> RunningStats:
         """Before anything was seen: standardising changes nothing."""
         return cls(jnp.zeros(()), jnp.zeros(features), jnp.zeros(features))
 
-    def with_seen(self, values: Array) -> Moments:
+    def update(self, values: Array) -> RunningStats:
         """With a batch [..., features] added (Chan, Golub and LeVeque's formula for two sets)."""
         rows = values.reshape(-1, values.shape[-1])
         seen = float(rows.shape[0])
@@ -30,13 +30,13 @@ class Moments(eqx.Module):
         squares = jnp.sum((rows - mean) ** 2, axis=0)
         count = self.count + seen
         shift = mean - self.mean
-        return Moments(
+        return RunningStats(
             count=count,
             mean=self.mean + shift * (seen / count),
             squares=self.squares + squares + shift * shift * (self.count * seen / count),
         )
 
-    def standardised(self, values: Array) -> Array:
+    def normalise(self, values: Array) -> Array:
         """Values in standard deviations from the mean, bounded; a feature that never varied gives 0."""
         variance = jnp.where(self.count > 0, self.squares / jnp.maximum(self.count, 1.0), 1.0)
         varies = variance > 1e-12 * (1 + self.mean * self.mean)

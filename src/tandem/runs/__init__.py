@@ -1,26 +1,26 @@
 """What remains of a run: its folder, written, read and resumed; simulations, their figures and traces."""
 
-from tandem.policy.rollout import EpisodeMeans, episodes, mean_outcome
+from tandem.policy.rollout import EpisodeMeans, rollout, rollout_means
 from tandem.runs.front import Front, PolicyRecord
 from tandem.runs.run import Run, open_run
-from tandem.runs.run_dir import RunRecord, being_trained, read_record
+from tandem.runs.run_dir import RunRecord, is_locked, read_record
 from tandem.runs.simulation import Simulation, simulate
-from tandem.runs.trainer import Listener, resume, train
+from tandem.runs.trainer import Callback, resume, train
 
 __all__ = [
+    "Callback",
     "EpisodeMeans",
     "Front",
-    "Listener",
     "PolicyRecord",
     "Run",
     "RunRecord",
     "Simulation",
-    "being_trained",
-    "episodes",
-    "mean_outcome",
+    "is_locked",
     "open_run",
     "read_record",
     "resume",
+    "rollout",
+    "rollout_means",
     "simulate",
     "train",
 ]

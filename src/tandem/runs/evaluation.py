@@ -18,8 +18,8 @@ from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.system import System, build_system
 from tandem.learn.validation import within_tolerance
 from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
-from tandem.policy.evaluate import each, played
-from tandem.policy.heuristics import RULES
+from tandem.policy.evaluate import evaluate_policies, unstack
+from tandem.policy.heuristics import HEURISTICS
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.runs.front import Front, PolicyRecord, Values, landmarks, measured
 from tandem.runs.run import Run
@@ -30,14 +30,14 @@ from tandem.stats import hypervolume_interval
 
 # The first seed where nobody says which. Training and validation fold streams of their own into the run's seed, and its
 # measuring takes seeds from a million on.
-FRESH = 2_000_000
-IDEAL = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
+EVALUATION_SEED_START = 2_000_000
+IDEAL_POINT = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
 DIVISIONS = 20  # of the grid of preferences that a user may have
 Progress = Callable[[int, int], None]  # told how many are done, of how many
 
 
 @dataclass(frozen=True)
-class RuleRecord:
+class HeuristicRecord:
     """A hand-written rule on the same seeds."""
 
     name: str
@@ -67,7 +67,7 @@ class Evaluation:
     seeds: tuple[int, ...]
     rewards: Values  # [policies, seeds, 3], maximised
     tolerance: float  # share of rounds in violation that is tolerated
-    rules: tuple[RuleRecord, ...] = ()
+    heuristics: tuple[HeuristicRecord, ...] = ()
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -108,13 +108,13 @@ class Evaluation:
             "worst_violation_rate": self.worst_violation_rate,
             "landmarks": {name: policy.index for name, policy in self.landmarks.items()},
             "policies": [policy.document() for policy in self.front.policies],
-            "rules": [rule.document() for rule in self.rules],
+            "rules": [rule.document() for rule in self.heuristics],
         }
 
 
 def utility(front: Front) -> float:
     """The utility that a user of unknown preference can expect: 0 at the reference point, 1 at the ideal."""
-    scale = Ranges(np.array(front.reference) * IN_USERS_UNITS, np.array(IDEAL))
+    scale = Ranges(np.array(front.reference) * IN_USERS_UNITS, np.array(IDEAL_POINT))
     return expected_utility(front.points, simplex_grid(DIVISIONS), scale)
 
 
@@ -129,13 +129,13 @@ def evaluate(
     progress: Progress = lambda done, of: None,
 ) -> Evaluation:
     """Play the policies of a front, a stack in its order, on the same seeds each; with ``rules``, those as well."""
-    names = list(RULES) if rules else []
+    names = list(HEURISTICS) if rules else []
     of = len(front.policies) + len(names)
     progress(0, of)
     rewards: list[Values] = []
     records: list[PolicyRecord] = []
-    for means in played(system, policies, episode_keys(seeds)):
-        for one in each(means):
+    for means in evaluate_policies(system, policies, episode_keys(seeds)):
+        for one in unstack(means):
             records.append(dataclasses.replace(front.policies[len(records)], **measured(one)))
         rewards.append(np.asarray(means.reward))
         progress(len(records), of)
@@ -147,11 +147,11 @@ def evaluate(
     return Evaluation(now, tuple(seeds), np.concatenate(rewards), tolerance, tuple(judged))
 
 
-def _judged(name: str, system: System, front: Front, seeds: Sequence[int]) -> RuleRecord:
-    result = simulate(system, RULES[name](), seeds)
+def _judged(name: str, system: System, front: Front, seeds: Sequence[int]) -> HeuristicRecord:
+    result = simulate(system, HEURISTICS[name](), seeds)
     reward = result.reward.mean(axis=0)
     together = hypervolume(np.vstack([front.points, reward]), np.array(front.reference) * IN_USERS_UNITS)
-    return RuleRecord(
+    return HeuristicRecord(
         name=name,
         objectives=tuple(result.objectives.mean(axis=0).tolist()),
         half_width=tuple(half_width(result.objectives)),
@@ -161,7 +161,7 @@ def _judged(name: str, system: System, front: Front, seeds: Sequence[int]) -> Ru
     )
 
 
-def changed(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System]:
+def with_overrides(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System]:
     """The run's scenario with some fields changed, as in ``fleet.size=30``; refused if its policies do not fit it."""
     if not overrides:
         return run.scenario, run.system()

@@ -12,45 +12,45 @@ from tandem.errors import InputError
 from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.system import System
 from tandem.learn.algorithm import Algorithm, Candidates
-from tandem.learn.validation import Delivery
-from tandem.policy.evaluate import each, played
+from tandem.learn.validation import ValidationResult
+from tandem.policy.evaluate import evaluate_policies, unstack
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.runs.front import Front, PolicyRecord, measured
-from tandem.runs.run import Stored
+from tandem.runs.run import SavedPolicies
 from tandem.runs.simulation import episode_keys
-from tandem.tree import member
+from tandem.tree import tree_index
 
 # Fresh: training and validation fold streams of their own into the run's seed, and who simulates counts from 0. The
 # same for every run, so that fronts are compared on the same episodes.
-SEEDS = range(1_000_000, 1_000_016)
+EVALUATION_SEEDS = range(1_000_000, 1_000_016)
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class EvaluationTarget:
     """What a front is measured by: a fleet, which may have another accuracy than was trained on, and seeds."""
 
     system: System
-    seeds: Sequence[int] = SEEDS
+    seeds: Sequence[int] = EVALUATION_SEEDS
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFront:
     """A front with the networks its policies run, and what measuring it took."""
 
     front: Front
-    stored: Stored
+    stored: SavedPolicies
     rounds: int
 
 
-def measure(
+def measure_front(
     algorithm: Algorithm,
     candidates: Candidates,
     policies: NeuralPolicy,
-    delivery: Delivery,
-    yardstick: Yardstick | None = None,
-) -> Measured:
+    delivery: ValidationResult,
+    yardstick: EvaluationTarget | None = None,
+) -> MeasuredFront:
     """Play each chosen candidate on every seed; policies come in the order of their accuracy, the highest first."""
-    yardstick = yardstick or Yardstick(algorithm.system)
+    yardstick = yardstick or EvaluationTarget(algorithm.system)
     if len(delivery.chosen) == 0:
         raise InputError(
             f"{algorithm.name} has found no policy with finite rewards: its training diverged; train again with a "
@@ -69,16 +69,18 @@ def measure(
         )
         for index, (candidate, means) in enumerate(found)
     )
-    stored = member(Stored(candidates.networks, candidates.normalisers), np.asarray(used))
+    stored = tree_index(SavedPolicies(candidates.networks, candidates.normalisers), np.asarray(used))
     rounds = len(found) * len(yardstick.seeds) * yardstick.system.rounds
-    return Measured(Front(records, algorithm.options.reference), stored, rounds)
+    return MeasuredFront(Front(records, algorithm.config.reference_point), stored, rounds)
 
 
-def _played(yardstick: Yardstick, policies: NeuralPolicy, delivery: Delivery) -> list[tuple[int, dict[str, Any]]]:
+def _played(
+    yardstick: EvaluationTarget, policies: NeuralPolicy, delivery: ValidationResult
+) -> list[tuple[int, dict[str, Any]]]:
     """Each chosen candidate, and the measured fields of its record."""
     rows: list[dict[str, Any]] = []
-    for means in played(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen):
-        rows += [measured(one) for one in each(means)]
+    for means in evaluate_policies(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen):
+        rows += [measured(one) for one in unstack(means)]
     return list(zip(delivery.chosen.tolist(), rows, strict=True))
 
 

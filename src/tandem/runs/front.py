@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 from tandem.learn.validation import within_tolerance
-from tandem.pareto import best_for, hypervolume, knee_point, sparsity
+from tandem.pareto import best_for_preference, hypervolume, knee_point, sparsity
 from tandem.policy.rollout import EpisodeMeans
 from tandem.runs.simulation import half_width
 
@@ -130,12 +130,12 @@ def landmarks(front: Front, tolerance: float) -> dict[str, int]:
     """The index of each, by name; one policy may be several. Empty for a front without policies."""
     if not front.policies:
         return {}
-    points = choosable(front, tolerance)
-    best = {name: best_for(weights, points) for name, weights in zip(EXTREMES, np.eye(3), strict=True)}
+    points = selectable_points(front, tolerance)
+    best = {name: best_for_preference(weights, points) for name, weights in zip(EXTREMES, np.eye(3), strict=True)}
     return {**best, KNEE: knee_point(points)}
 
 
-def choosable(front: Front, tolerance: float) -> Values:
+def selectable_points(front: Front, tolerance: float) -> Values:
     """[policies, 3] measured objectives, maximised; NaN for policies in violation too often, unless all of them are."""
     safe = within_tolerance(front.violation_rate, tolerance)
     points = front.objectives * IN_USERS_UNITS
@@ -145,13 +145,13 @@ def choosable(front: Front, tolerance: float) -> Values:
 def write_csv(path: Path, front: Front) -> None:
     """Write the front; numbers with every digit they have, so that nothing is lost on the way back."""
     rows = [_row(policy) for policy in front.policies]
-    with written_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["index"])
         writer.writeheader()
         writer.writerows(rows)
 
 
-def in_order(front: Front, by: str) -> list[PolicyRecord]:
+def sorted_by(front: Front, by: str) -> list[PolicyRecord]:
     """The policies, the best in an objective (accuracy, latency or energy) first."""
     objective = GOALS.index(by)
     sign = -1 if by == "accuracy" else 1

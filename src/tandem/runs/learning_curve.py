@@ -21,24 +21,24 @@ from numpy.typing import NDArray
 from tandem.errors import InputError
 from tandem.feel.system import System
 from tandem.feel.types import Array
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 from tandem.learn import train_loop as engine
 from tandem.learn.algorithm import Algorithm
-from tandem.learn.validation import chosen_of
+from tandem.learn.validation import select_front
 from tandem.pareto import hypervolume, sparsity
-from tandem.policy.evaluate import played
-from tandem.policy.rollout import mean_outcome
-from tandem.runs.final_evaluation import SEEDS, Yardstick
+from tandem.policy.evaluate import evaluate_policies
+from tandem.policy.rollout import rollout_means
+from tandem.runs.final_evaluation import EVALUATION_SEEDS, EvaluationTarget
 from tandem.runs.run_dir import RunRecord
 from tandem.runs.simulation import episode_keys
-from tandem.runs.trainer import Listener
-from tandem.tree import member
+from tandem.runs.trainer import Callback
+from tandem.tree import tree_index
 
 CURVE = "curve.csv"
 
 
 @dataclass(frozen=True)
-class Mark:
+class CurvePoint:
     """A point of the curve."""
 
     rounds: int  # spent by then, had it been validated then
@@ -47,45 +47,45 @@ class Mark:
     policies: int
 
 
-class Curve(Listener):
+class LearningCurve(Callback):
     """Measures after every ``1 / marks`` of the training; the last mark is the run's result.
 
     With a yardstick, candidates are still chosen by what is trained on, and what is chosen is measured by that.
     """
 
-    def __init__(self, marks: int, yardstick: Yardstick | None = None) -> None:
+    def __init__(self, marks: int, yardstick: EvaluationTarget | None = None) -> None:
         self._marks = marks
         self._yardstick = yardstick
         self._path = Path()
-        self._curve: list[Mark] = []
+        self._curve: list[CurvePoint] = []
         self._passed = 0
 
-    def beginning(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
+    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
         self._path = folder / CURVE
         self._passed = self._due(algorithm, rounds)
         self._curve = read_curve(self._path)[: self._passed] if self._path.exists() else []
 
-    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
+    def on_checkpoint(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
         done = engine.rounds_done(algorithm, now)
         due = self._due(algorithm, done)
-        if due == self._passed or engine.finished(algorithm, now):
+        if due == self._passed or engine.is_finished(algorithm, now):
             return
         if self._yardstick is None:
             points, validated = _would_deliver(algorithm, now.state, seed, index)
         else:
-            alone = now if index is None else engine.alone(now, index)
+            alone = now if index is None else engine.select_run(now, index)
             points, validated = _would_measure(algorithm, alone, seed, self._yardstick)
         volume = hypervolume(points, engine.reference_point(algorithm))
-        self._add(Mark(done + validated, volume, sparsity(points), len(points)))
+        self._add(CurvePoint(done + validated, volume, sparsity(points), len(points)))
         self._passed = due
 
-    def concluded(self, record: RunRecord) -> None:
-        self._add(Mark(record.rounds, record.hypervolume or 0.0, record.sparsity or 0.0, record.policies or 0))
+    def on_end(self, record: RunRecord) -> None:
+        self._add(CurvePoint(record.rounds, record.hypervolume or 0.0, record.sparsity or 0.0, record.policies or 0))
 
     def _due(self, algorithm: Algorithm, rounds: int) -> int:
         return self._marks * rounds // sum(stage.rounds for stage in algorithm.stages)
 
-    def _add(self, mark: Mark) -> None:
+    def _add(self, mark: CurvePoint) -> None:
         self._curve = [*(one for one in self._curve if one.rounds < mark.rounds), mark]
         write_curve(self._path, self._curve)
 
@@ -93,26 +93,26 @@ class Curve(Listener):
 def _would_deliver(algorithm: Algorithm, state: Any, seed: int, index: int | None) -> tuple[NDArray[np.float64], int]:
     """The measured points of the front that validation would choose now, and the rounds this would take."""
     validation = engine.validation_keys(algorithm, seed)
-    keys = jnp.concatenate([validation, episode_keys(SEEDS)])
+    keys = jnp.concatenate([validation, episode_keys(EVALUATION_SEEDS)])
     which = None if index is None else jnp.asarray(index)
     there, rewards, violated = jax.device_get(_played(algorithm, algorithm.system, state, which, keys))
     count = len(validation)
     judged = np.where(there[:, None], rewards[:, :count].mean(axis=1, dtype=np.float64), np.nan)
     rate = np.where(there, violated[:, :count].mean(axis=1, dtype=np.float64), np.nan)
-    chosen, _ = chosen_of(judged, rate, algorithm.options.tolerance)
+    chosen, _ = select_front(judged, rate, algorithm.config.tolerance)
     measured = rewards[chosen, count:].mean(axis=1, dtype=np.float64)
     return measured, int(there.sum()) * count * algorithm.system.rounds
 
 
 def _would_measure(
-    algorithm: Algorithm, now: engine.Checkpoint, seed: int, yardstick: Yardstick
+    algorithm: Algorithm, now: engine.Checkpoint, seed: int, yardstick: EvaluationTarget
 ) -> tuple[NDArray[np.float64], int]:
     """The same by a yardstick: in parts, for it may take more time and memory than a simulation does."""
-    delivery = engine.conclude(algorithm, now, seed)
+    delivery = engine.validate(algorithm, now, seed)
     if len(delivery.chosen) == 0:
         return np.zeros((0, 3)), delivery.rounds
-    policies = engine.found(algorithm, now.state)[1]
-    parts = played(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen)
+    policies = engine.extract_candidates(algorithm, now.state)[1]
+    parts = evaluate_policies(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen)
     return np.concatenate([part.reward.mean(axis=1) for part in parts]), delivery.rounds
 
 
@@ -121,25 +121,25 @@ def _played(
     algorithm: Algorithm, system: System, state: Any, index: Array | None, keys: Array
 ) -> tuple[Array, Array, Array]:
     """Every candidate, wanted or not, on every key: one shape, and so one program, for the whole of a training."""
-    candidates = algorithm.candidates(state if index is None else member(state, index))
-    means = eqx.filter_vmap(lambda policy: mean_outcome(system, policy, keys))(algorithm.policies(candidates))
+    candidates = algorithm.candidates(state if index is None else tree_index(state, index))
+    means = eqx.filter_vmap(lambda policy: rollout_means(system, policy, keys))(algorithm.policies(candidates))
     return candidates.valid, means.reward, means.violated_any
 
 
-def write_curve(path: Path, curve: Sequence[Mark]) -> None:
+def write_curve(path: Path, curve: Sequence[CurvePoint]) -> None:
     """Write a curve, all or nothing."""
-    with written_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(field.name for field in fields(Mark))
+        writer.writerow(field.name for field in fields(CurvePoint))
         writer.writerows(astuple(mark) for mark in curve)
 
 
-def read_curve(path: Path) -> list[Mark]:
+def read_curve(path: Path) -> list[CurvePoint]:
     """Read one back."""
     try:
         with path.open(newline="", encoding="utf-8") as handle:
             return [
-                Mark(int(row["rounds"]), float(row["hypervolume"]), float(row["sparsity"]), int(row["policies"]))
+                CurvePoint(int(row["rounds"]), float(row["hypervolume"]), float(row["sparsity"]), int(row["policies"]))
                 for row in csv.DictReader(handle)
             ]
     except (OSError, KeyError, TypeError, ValueError):

@@ -13,28 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from tandem.learn import train_loop as engine
-from tandem.learn.registry import choose_options
-from tandem.runs.final_evaluation import Yardstick
-from tandem.runs.problem import build_algorithm, with_shield_of
+from tandem.learn.registry import make_config
+from tandem.runs.final_evaluation import EvaluationTarget
+from tandem.runs.problem import build_algorithm, override_shield
 from tandem.runs.progress_csv import ProgressTable
 from tandem.runs.run import Run, open_run
-from tandem.runs.run_dir import PROGRESS, new_folder
-from tandem.runs.trainer import Listener, begun, conclude
+from tandem.runs.run_dir import PROGRESS, new_run_dir
+from tandem.runs.trainer import Callback, finish_run, init_run_dir
 from tandem.scenario import Scenario
 
 
-def train_together(
+def train_seeds(
     scenario: Scenario,
     algorithm: str,
     preset: str,
     folders: Mapping[int, Path],
     options: Mapping[str, Any] | Sequence[str] = (),
-    listeners: Mapping[int, Sequence[Listener]] | None = None,
-    yardstick: Yardstick | None = None,
+    listeners: Mapping[int, Sequence[Callback]] | None = None,
+    yardstick: EvaluationTarget | None = None,
 ) -> tuple[Run, ...]:
     """Train one run for each seed, into the folder that is named with it. A run's time is its share of that of all."""
-    chosen = choose_options(algorithm, preset, options)
-    loaded = with_shield_of(chosen, scenario)
+    chosen = make_config(algorithm, preset, options)
+    loaded = override_shield(chosen, scenario)
     ready = build_algorithm(algorithm, loaded, chosen)
     seeds, heard = list(folders), listeners or {}
     began = time.monotonic()
@@ -44,20 +44,26 @@ def train_together(
 
     with ExitStack() as held:
         for folder in folders.values():
-            held.enter_context(new_folder(folder))
-        records = {seed: begun(folders[seed], loaded, algorithm, preset, chosen, seed) for seed in seeds}
+            held.enter_context(new_run_dir(folder))
+        records = {seed: init_run_dir(folders[seed], loaded, algorithm, preset, chosen, seed) for seed in seeds}
         tables = {seed: held.enter_context(ProgressTable(folders[seed] / PROGRESS, 0)) for seed in seeds}
         for seed in seeds:
             for listener in heard.get(seed, ()):
-                listener.beginning(folders[seed], ready, 0)
-        for now, progress in engine.train_together(ready, seeds):
+                listener.on_start(folders[seed], ready, 0)
+        for now, progress in engine.train_seeds(ready, seeds):
             for index, seed in enumerate(seeds):
                 tables[seed].add(progress[index], wall_s())
                 for listener in heard.get(seed, ()):
-                    listener.progressed(progress[index], wall_s())
-                    listener.standing(ready, now, seed, index)
+                    listener.on_chunk(progress[index], wall_s())
+                    listener.on_checkpoint(ready, now, seed, index)
         for index, seed in enumerate(seeds):
-            conclude(
-                folders[seed], records[seed], ready, engine.alone(now, index), heard.get(seed, ()), wall_s, yardstick
+            finish_run(
+                folders[seed],
+                records[seed],
+                ready,
+                engine.select_run(now, index),
+                heard.get(seed, ()),
+                wall_s,
+                yardstick,
             )
     return tuple(open_run(folder) for folder in folders.values())

@@ -13,9 +13,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from tandem.errors import InputError
-from tandem.io.atomic import written_whole
-from tandem.pareto import front as non_dominated
-from tandem.runs.front import EXTREMES, KNEE, Front, Values, choosable, landmarks
+from tandem.io.atomic import atomic_write
+from tandem.pareto import nondominated_indices as non_dominated
+from tandem.runs.front import EXTREMES, KNEE, Front, Values, landmarks, selectable_points
 
 ACCURACY, LATENCY, ENERGY = range(3)
 LABELS = ("accuracy", "latency (s)", "energy (J)")
@@ -40,7 +40,7 @@ def write_front_figure(path: Path, title: str, front: Front, tolerance: float) -
         _draw_plane(figure, figure.add_subplot(place), drawn, across, up, colour)
     _write_key(figure.add_subplot(grid[2, :]), drawn)
     figure.suptitle(f"{title}\n{_measures(front)}", fontsize=12)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)
 
 
@@ -57,7 +57,7 @@ class _Drawn(NamedTuple):
 
     @classmethod
     def of(cls, front: Front, tolerance: float) -> _Drawn:
-        unsafe = np.flatnonzero(np.isnan(choosable(front, tolerance)).any(axis=1))
+        unsafe = np.flatnonzero(np.isnan(selectable_points(front, tolerance)).any(axis=1))
         best = np.setdiff1d(non_dominated(front.points), unsafe)
         beaten = np.setdiff1d(np.arange(len(front.policies)), [*best, *unsafe])
         size = 46.0 if len(front.policies) <= FEW else 24.0

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 
 MOST_DEVICES = 40  # more rows than this cannot be told apart
 SERVE, TRAIN, BROKEN = "#dbe7f3", "#1f6fb2", "#c43c39"
@@ -35,7 +35,7 @@ def write_figure(
     _draw_ages(ages, time_s, states)
     _draw_rounds(rounds, time_s, system, outcome)
     rounds.set_xlabel("time (s)")
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)
 
 

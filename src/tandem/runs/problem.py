@@ -5,29 +5,29 @@ from __future__ import annotations
 from tandem.errors import InputError
 from tandem.feel.system import build_system
 from tandem.learn.algorithm import Algorithm
-from tandem.learn.config import Options
-from tandem.learn.registry import algorithm_named
+from tandem.learn.config import AlgorithmConfig
+from tandem.learn.registry import get_algorithm
 from tandem.scenario import Scenario
 
 
-def with_shield_of(options: Options, scenario: Scenario) -> Scenario:
+def override_shield(options: AlgorithmConfig, scenario: Scenario) -> Scenario:
     """The scenario with its shield on or off as the options say, if they do."""
     if options.shield is None:
         return scenario
     return scenario.model_copy(update={"shield": scenario.shield.model_copy(update={"enabled": options.shield})})
 
 
-def build_algorithm(name: str, scenario: Scenario, options: Options) -> Algorithm:
+def build_algorithm(name: str, scenario: Scenario, options: AlgorithmConfig) -> Algorithm:
     """The algorithm on this scenario, and on the other fleet sizes that its options name."""
     sizes: tuple[int, ...] = getattr(options, "fleet_sizes", ())
     systems = tuple(build_system(_resized(scenario, size)) for size in sizes)
-    samples = options.episodes * scenario.rounds
-    if samples % options.minibatches:
+    samples = options.num_envs * scenario.rounds
+    if samples % options.num_minibatches:
         raise InputError(
-            f"options of {name}: minibatches is {options.minibatches}, which does not divide the {samples} rounds of a "
-            f"training step ({options.episodes} episodes of {scenario.rounds}); choose one that does."
+            f"options of {name}: minibatches is {options.num_minibatches}, which does not divide the {samples} rounds of a "
+            f"training step ({options.num_envs} episodes of {scenario.rounds}); choose one that does."
         )
-    algorithm = algorithm_named(name)(build_system(scenario), options, systems)
+    algorithm = get_algorithm(name)(build_system(scenario), options, systems)
     _ = algorithm.stages  # refuses a budget that is too small
     return algorithm
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tandem.errors import InputError
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 from tandem.learn.train_loop import Progress
 
 COLUMNS = (*(field.name for field in dataclasses.fields(Progress)), "wall_s")
@@ -19,7 +19,7 @@ class ProgressTable:
 
     def __init__(self, path: Path, chunks: int) -> None:
         lines = _lines(path, chunks)
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text("".join(lines), encoding="utf-8")
         self._file = path.open("a", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")

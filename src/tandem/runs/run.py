@@ -15,24 +15,24 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.env import reset
 from tandem.feel.system import System, build_system
-from tandem.io.tree_io import arrays_of, filled, read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 from tandem.learn.algorithm import Algorithm
-from tandem.learn.config import Options
-from tandem.learn.registry import algorithm_named, options_from
-from tandem.pareto import best_for
-from tandem.policy.networks import Network
-from tandem.policy.neural_policy import NeuralPolicy, Normaliser
+from tandem.learn.config import AlgorithmConfig
+from tandem.learn.registry import config_from_document, get_algorithm
+from tandem.pareto import best_for_preference
+from tandem.policy.networks import ActorCritic
+from tandem.policy.neural_policy import NeuralPolicy, ObservationNormaliser
 from tandem.runs.front import Front, PolicyRecord
 from tandem.runs.run_dir import FRONT, POLICIES, RECORD, SCENARIO, RunRecord, read_json, read_record, read_scenario
 from tandem.scenario import Scenario
-from tandem.tree import member
+from tandem.tree import tree_index
 
 
-class Stored(eqx.Module):
+class SavedPolicies(eqx.Module):
     """What policies.safetensors holds: the networks that the front's policies run, stacked."""
 
-    network: Network
-    normaliser: Normaliser
+    network: ActorCritic
+    normaliser: ObservationNormaliser
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Run:
     folder: Path
     record: RunRecord  # what run.json says
     scenario: Scenario
-    options: Options
+    options: AlgorithmConfig
     front: Front
     _algorithm: Algorithm = field(repr=False)
-    _stored: Stored = field(repr=False)
+    _stored: SavedPolicies = field(repr=False)
 
     @property
     def algorithm_name(self) -> str:
@@ -77,7 +77,7 @@ class Run:
     def policy_for(self, preference: Sequence[float]) -> NeuralPolicy:
         """The policy for weights of accuracy, latency and energy: of the front, or, if one network has learned all
         preferences, just that one."""
-        best = best_for(preference, self.front.points)  # also refuses what is no preference
+        best = best_for_preference(preference, self.front.points)  # also refuses what is no preference
         if not self.conditioned:
             return self.policy(best)
         weights = np.asarray(preference, np.float64)
@@ -86,7 +86,7 @@ class Run:
     def policies(self) -> NeuralPolicy:
         """All policies of the front, stacked, to be played together."""
         records = self.front.policies
-        networks = member(self._stored, jnp.asarray([record.network for record in records]))
+        networks = tree_index(self._stored, jnp.asarray([record.network for record in records]))
         preferences = jnp.asarray([record.preference for record in records], float)
         return self._algorithm.policy(networks.network, networks.normaliser, preferences)
 
@@ -110,7 +110,7 @@ class Run:
         }
 
     def _following(self, network: int, preference: Any) -> NeuralPolicy:
-        one = member(self._stored, network)
+        one = tree_index(self._stored, network)
         return self._algorithm.policy(one.network, one.normaliser, jnp.asarray(preference, float))
 
 
@@ -121,8 +121,8 @@ def open_run(path: str | Path) -> Run:
     if record.status != "finished":
         raise InputError(f"{folder}: is not finished; go on with 'tandem train --resume {folder}'.")
     scenario = read_scenario(folder)
-    options = options_from(record.algorithm, record.options, f"{folder / RECORD}: options")
-    algorithm = algorithm_named(record.algorithm)(build_system(scenario), options)
+    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: options")
+    algorithm = get_algorithm(record.algorithm)(build_system(scenario), options)
     front = _read_front(folder)
     stored = _read_policies(folder, algorithm)
     count = int(jax.tree.leaves(eqx.filter(stored, eqx.is_array))[0].shape[0])
@@ -133,9 +133,9 @@ def open_run(path: str | Path) -> Run:
     return Run(folder, record, scenario, options, front, algorithm, stored)
 
 
-def write_policies(folder: Path, system: System, stored: Stored) -> None:
+def write_policies(folder: Path, system: System, stored: SavedPolicies) -> None:
     """Write policies.safetensors."""
-    write_arrays(folder / POLICIES, arrays_of(stored), {"devices": system.size})
+    write_arrays(folder / POLICIES, flatten_arrays(stored), {"devices": system.size})
 
 
 def front_document(front: Front, seeds: Sequence[int]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _read_front(folder: Path) -> Front:
     return front
 
 
-def _read_policies(folder: Path, algorithm: Algorithm) -> Stored:
+def _read_policies(folder: Path, algorithm: Algorithm) -> SavedPolicies:
     path = folder / POLICIES
     arrays, note = read_arrays(path)
     size = algorithm.system.size
@@ -182,20 +182,20 @@ def _read_policies(folder: Path, algorithm: Algorithm) -> Stored:
     counts = {array.shape[:1] for array in arrays.values()}
     if len(counts) != 1 or counts == {()}:
         raise InputError(f"{path}: holds arrays that do not belong together; restore it from a copy.")
-    return filled(_blank(algorithm, counts.pop()[0]), arrays, path)
+    return restore_arrays(_blank(algorithm, counts.pop()[0]), arrays, path)
 
 
-def _blank(algorithm: Algorithm, count: int) -> Stored:
+def _blank(algorithm: Algorithm, count: int) -> SavedPolicies:
     """What is stored, with zeros for weights."""
 
-    def one(key: Any) -> Stored:
-        fresh = NeuralPolicy.untrained(algorithm.network(key), algorithm.system, reset(algorithm.system, key))
-        return Stored(fresh.network, fresh.normaliser)
+    def one(key: Any) -> SavedPolicies:
+        fresh = NeuralPolicy.init(algorithm.init_network(key), algorithm.system, reset(algorithm.system, key))
+        return SavedPolicies(fresh.network, fresh.normaliser)
 
     shapes = eqx.filter_eval_shape(one, jax.random.key(0))
 
     def stacked(leaf: Any) -> Any:
         return jnp.zeros((count, *leaf.shape), leaf.dtype) if hasattr(leaf, "shape") else leaf
 
-    blank: Stored = jax.tree.map(stacked, shapes)
+    blank: SavedPolicies = jax.tree.map(stacked, shapes)
     return blank

@@ -28,8 +28,8 @@ import jax
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from tandem import __version__
-from tandem.errors import InputError, one_line, said_of
-from tandem.io.atomic import written_whole
+from tandem.errors import InputError, describe_error, one_line
+from tandem.io.atomic import atomic_write
 from tandem.scenario import Scenario, load_scenario
 
 try:
@@ -68,7 +68,7 @@ class RunRecord(BaseModel):
     scenario: str  # its name
     algorithm: str
     preset: str
-    options: dict[str, Any]
+    config: dict[str, Any]
     seed: int
     created: str  # ISO 8601
     status: Literal["running", "finished"] = "running"
@@ -88,7 +88,7 @@ class RunRecord(BaseModel):
         """What counts against the budget."""
         return self.training_rounds + self.validation_rounds
 
-    def changed(self, **fields: Any) -> RunRecord:
+    def updated(self, **fields: Any) -> RunRecord:
         """With some fields changed."""
         return self.model_copy(update=fields)
 
@@ -104,7 +104,7 @@ def new_record(scenario: str, algorithm: str, preset: str, options: dict[str, An
         scenario=scenario,
         algorithm=algorithm,
         preset=preset,
-        options=options,
+        config=options,
         seed=seed,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
@@ -117,16 +117,18 @@ def read_record(folder: Path) -> RunRecord:
         raise InputError(f"{folder}: there is no such run; 'tandem runs' lists those there are.")
     if not path.is_file():
         raise InputError(f"{folder}: is not a run, for it has no {RECORD}; 'tandem runs' lists those there are.")
-    document = migrated(read_json(path), path)
+    document = migrate(read_json(path), path)
     try:
         return RunRecord.model_validate(document)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         place = ".".join(map(str, detail["loc"]))
-        raise InputError(one_line(f"{path}: {place} {said_of(detail)}, or restore the file from a copy.")) from None
+        raise InputError(
+            one_line(f"{path}: {place} {describe_error(detail)}, or restore the file from a copy.")
+        ) from None
 
 
-def migrated(document: dict[str, Any], path: Path) -> dict[str, Any]:
+def migrate(document: dict[str, Any], path: Path) -> dict[str, Any]:
     """The document of any format as one of this format; the one place where formats are told apart."""
     number = document.get("format")
     if not isinstance(number, int) or isinstance(number, bool):
@@ -165,7 +167,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write JSON, all or nothing."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -183,12 +185,12 @@ def read_scenario(folder: Path) -> Scenario:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[None]:
+def new_run_dir(folder: Path) -> Iterator[None]:
     """Hold a new or an empty folder for a run; anything that is there already is refused, and stays."""
     try:
         _refuse_what_is_there(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with sole_trainer(folder):
+        with run_lock(folder):
             _refuse_what_is_there(folder)  # another may have come first
             yield
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
@@ -196,7 +198,7 @@ def new_folder(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def sole_trainer(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, which the system takes back when the process ends in whatever way."""
     with (folder / LOCK).open("a") as handle:
         if fcntl is not None:
@@ -207,7 +209,7 @@ def sole_trainer(folder: Path) -> Iterator[None]:
         yield
 
 
-def being_trained(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether a process is training into the folder now."""
     if fcntl is None or not (folder / LOCK).exists():
         return False
@@ -219,7 +221,7 @@ def being_trained(folder: Path) -> bool:
     return False
 
 
-def remove_leavings(folder: Path) -> None:
+def remove_temp_files(folder: Path) -> None:
     """Remove the unfinished files of a process that was killed while it wrote them."""
     for name in (RECORD, SCENARIO, PROGRESS, CHECKPOINT, POLICIES, FRONT):
         for path in folder.glob(f".{name}.*"):
@@ -310,4 +312,4 @@ def _entry(folder: Path, path: Path) -> Entry:
         return Entry(name, "broken", problem=str(error))
     if record.status == "finished":
         return Entry(name, "finished", record, devices)
-    return Entry(name, "training" if being_trained(path) else "unfinished", record, devices)
+    return Entry(name, "training" if is_locked(path) else "unfinished", record, devices)

@@ -17,7 +17,7 @@ from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.policy.base import Policy
-from tandem.policy.rollout import EpisodeMeans, episodes, mean_outcome, means_of
+from tandem.policy.rollout import EpisodeMeans, episode_means, rollout, rollout_means
 
 Values = NDArray[np.float64]
 
@@ -66,12 +66,12 @@ def half_width(by_seed: Values) -> list[float | None]:
 
 def simulate(system: System, policy: Policy, seeds: Sequence[int] = (0,)) -> Simulation:
     """Play one episode for each seed. The result for a seed does not depend on the others."""
-    return _simulation(seeds, mean_outcome(system, policy, episode_keys(seeds)))
+    return _simulation(seeds, rollout_means(system, policy, episode_keys(seeds)))
 
 
-def simulation_of(seeds: Sequence[int], played: Sequence[tuple[FleetState, RoundOutcome]]) -> Simulation:
+def summarise(seeds: Sequence[int], played: Sequence[tuple[FleetState, RoundOutcome]]) -> Simulation:
     """The same of episodes that were kept whole, one a seed: real models take their time, and need not play twice."""
-    means = [means_of(outcome) for _, outcome in played]
+    means = [episode_means(outcome) for _, outcome in played]
     return _simulation(seeds, jax.tree.map(lambda *leaves: np.stack(leaves), *means))
 
 
@@ -93,10 +93,12 @@ def _simulation(seeds: Sequence[int], outcome: EpisodeMeans) -> Simulation:
     )
 
 
-def histories(system: System, policy: Policy, seeds: Sequence[int]) -> Iterator[tuple[FleetState, RoundOutcome]]:
+def simulate_histories(
+    system: System, policy: Policy, seeds: Sequence[int]
+) -> Iterator[tuple[FleetState, RoundOutcome]]:
     """Every round of every seed, a seed at a time: states before each round and outcomes, [rounds, ...] in NumPy."""
     for seed in seeds:
-        states, outcomes = episodes(system, policy, episode_keys([seed]))
+        states, outcomes = rollout(system, policy, episode_keys([seed]))
         plain = eqx.tree_at(lambda state: state.key, states, jax.random.key_data(states.key))
         yield jax.device_get(jax.tree.map(lambda leaf: leaf[0], (plain, outcomes)))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS, Violations
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 
 Table = dict[str, NDArray[Any]]
 FORMATS = ("csv", "parquet")
@@ -78,7 +78,7 @@ def _broken(violations: Violations) -> NDArray[Any]:
 
 def write_trace(path: Path, tables: Iterable[Table]) -> None:
     """Write tables one after the other; the ending of the path (.csv or .parquet) says how."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         (_write_parquet if path.suffix == ".parquet" else _write_csv)(temporary, tables)
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 from tandem.learn import train_loop as engine
 from tandem.learn.algorithm import Algorithm
-from tandem.learn.config import Options
-from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET, choose_options, options_document, options_from
+from tandem.learn.config import AlgorithmConfig
+from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET, config_document, config_from_document, make_config
 from tandem.learn.train_loop import Progress, rounds_done
-from tandem.runs.checkpoint import Standing, chunks_done, read_checkpoint, settled, write_checkpoint
-from tandem.runs.final_evaluation import SEEDS, Yardstick, measure
-from tandem.runs.problem import build_algorithm, with_shield_of
+from tandem.runs.checkpoint import TimedCheckpoint, canonical_placement, chunks_done, read_checkpoint, write_checkpoint
+from tandem.runs.final_evaluation import EVALUATION_SEEDS, EvaluationTarget, measure_front
+from tandem.runs.problem import build_algorithm, override_shield
 from tandem.runs.progress_csv import ProgressTable
 from tandem.runs.run import Run, front_document, open_run, write_policies
 from tandem.runs.run_dir import (
@@ -26,51 +26,51 @@ from tandem.runs.run_dir import (
     RECORD,
     SCENARIO,
     RunRecord,
-    new_folder,
     new_record,
+    new_run_dir,
     read_record,
     read_scenario,
-    remove_leavings,
-    sole_trainer,
+    remove_temp_files,
+    run_lock,
     write_json,
     write_record,
 )
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 
 CHECKPOINT_EVERY_S = 5.0  # at most this much work is done again after a kill, or a chunk where chunks last longer
-MOST_SEED = 2**31
+MAX_SEED = 2**31
 
 
-class Listener:
+class Callback:
     """Told how a training goes, between chunks. This one does nothing; its heirs show it."""
 
-    def beginning(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
+    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
         """Training begins, or goes on after so many rounds."""
 
-    def compiling(self, stage: str) -> None:
+    def on_compile(self, stage: str) -> None:
         """The first chunk of a kind of stage is about to be run, and its program has to be compiled before."""
 
-    def progressed(self, progress: Progress, wall_s: float) -> None:
+    def on_chunk(self, progress: Progress, wall_s: float) -> None:
         """A chunk is done."""
 
-    def standing(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
+    def on_checkpoint(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
         """The state that the chunk has left; if several seeds are trained together, the one of it at the index."""
 
-    def validating(self) -> None:
+    def on_validate(self) -> None:
         """Training is done, candidates for the front are played."""
 
-    def measuring(self, policies: int) -> None:
+    def on_measure(self, policies: int) -> None:
         """The front is chosen, and is measured."""
 
-    def concluded(self, record: RunRecord) -> None:
+    def on_end(self, record: RunRecord) -> None:
         """Everything is written."""
 
 
-class _Calling(Listener):
+class _Calling(Callback):
     def __init__(self, function: Callable[[Progress], object]) -> None:
         self._function = function
 
-    def progressed(self, progress: Progress, wall_s: float) -> None:
+    def on_chunk(self, progress: Progress, wall_s: float) -> None:
         self._function(progress)
 
 
@@ -82,8 +82,8 @@ def train(
     out: str | Path | None = None,
     options: Mapping[str, Any] | Sequence[str] = (),
     on_progress: Callable[[Progress], object] | None = None,
-    listeners: Sequence[Listener] = (),
-    yardstick: Yardstick | None = None,
+    listeners: Sequence[Callback] = (),
+    yardstick: EvaluationTarget | None = None,
 ) -> Run:
     """Train a front of policies and write it to a folder: ``out``, or one below ``runs`` named after what is trained.
 
@@ -91,24 +91,24 @@ def train(
     steps. Interrupted or killed, it goes on with ``resume``. The front is measured on the scenario, unless a
     ``yardstick`` is given; what is validated and chosen is always so by the scenario.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
-        raise InputError(f"seed is {seed!r}; give a whole number from 0 to {MOST_SEED}.")
-    chosen = choose_options(algorithm, preset, options)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        raise InputError(f"seed is {seed!r}; give a whole number from 0 to {MAX_SEED}.")
+    chosen = make_config(algorithm, preset, options)
     loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    loaded = with_shield_of(chosen, loaded)
+    loaded = override_shield(chosen, loaded)
     ready = build_algorithm(algorithm, loaded, chosen)
     folder = Path(out) if out is not None else default_folder(loaded.name, algorithm, preset, seed)
-    with new_folder(folder):
-        record = begun(folder, loaded, algorithm, preset, chosen, seed)
-        _go_on(folder, record, ready, _all(listeners, on_progress), yardstick)
+    with new_run_dir(folder):
+        record = init_run_dir(folder, loaded, algorithm, preset, chosen, seed)
+        _run_to_end(folder, record, ready, _all(listeners, on_progress), yardstick)
     return open_run(folder)
 
 
 def resume(
     folder: str | Path,
     on_progress: Callable[[Progress], object] | None = None,
-    listeners: Sequence[Listener] = (),
-    yardstick: Yardstick | None = None,
+    listeners: Sequence[Callback] = (),
+    yardstick: EvaluationTarget | None = None,
 ) -> Run:
     """Go on with a run that was interrupted, from its last checkpoint; a finished one is only read.
 
@@ -119,17 +119,19 @@ def resume(
     if record.status == "finished":
         return open_run(folder)
     ready = _algorithm_of(folder, record)
-    with sole_trainer(folder):
-        remove_leavings(folder)
-        _go_on(folder, read_record(folder), ready, _all(listeners, on_progress), yardstick)
+    with run_lock(folder):
+        remove_temp_files(folder)
+        _run_to_end(folder, read_record(folder), ready, _all(listeners, on_progress), yardstick)
     return open_run(folder)
 
 
-def begun(folder: Path, scenario: Scenario, algorithm: str, preset: str, options: Options, seed: int) -> RunRecord:
+def init_run_dir(
+    folder: Path, scenario: Scenario, algorithm: str, preset: str, options: AlgorithmConfig, seed: int
+) -> RunRecord:
     """Write what a run is known by from its beginning."""
-    with written_whole(folder / SCENARIO) as temporary:
+    with atomic_write(folder / SCENARIO) as temporary:
         temporary.write_text(dump_scenario(scenario), encoding="utf-8")
-    record = new_record(scenario.name, algorithm, preset, options_document(options), seed)
+    record = new_record(scenario.name, algorithm, preset, config_document(options), seed)
     write_record(folder, record)
     return record
 
@@ -141,16 +143,16 @@ def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Pat
 
 
 def _algorithm_of(folder: Path, record: RunRecord) -> Algorithm:
-    options = options_from(record.algorithm, record.options, f"{folder / RECORD}: options")
+    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: options")
     return build_algorithm(record.algorithm, read_scenario(folder), options)
 
 
-def _all(listeners: Sequence[Listener], on_progress: Callable[[Progress], object] | None) -> list[Listener]:
+def _all(listeners: Sequence[Callback], on_progress: Callable[[Progress], object] | None) -> list[Callback]:
     return [*listeners, *([] if on_progress is None else [_Calling(on_progress)])]
 
 
-def _go_on(
-    folder: Path, record: RunRecord, algorithm: Algorithm, listeners: list[Listener], yardstick: Yardstick | None
+def _run_to_end(
+    folder: Path, record: RunRecord, algorithm: Algorithm, listeners: list[Callback], yardstick: EvaluationTarget | None
 ) -> None:
     """From where the folder says it stands to the end."""
     began = time.monotonic()
@@ -160,29 +162,29 @@ def _go_on(
         return before + time.monotonic() - began
 
     now = _train(folder, record, algorithm, standing, listeners, wall_s)
-    conclude(folder, record, algorithm, now, listeners, wall_s, yardstick)
+    finish_run(folder, record, algorithm, now, listeners, wall_s, yardstick)
 
 
-def conclude(
+def finish_run(
     folder: Path,
     record: RunRecord,
     algorithm: Algorithm,
     now: engine.Checkpoint,
-    listeners: Sequence[Listener],
+    listeners: Sequence[Callback],
     wall_s: Callable[[], float],
-    yardstick: Yardstick | None = None,
+    yardstick: EvaluationTarget | None = None,
 ) -> None:
     """Validate, choose, measure, and write what a finished run has."""
     for listener in listeners:
-        listener.validating()
-    delivery = engine.conclude(algorithm, now, record.seed)
+        listener.on_validate()
+    delivery = engine.validate(algorithm, now, record.seed)
     for listener in listeners:
-        listener.measuring(len(delivery.chosen))
-    result = measure(algorithm, *engine.found(algorithm, now.state), delivery, yardstick)
+        listener.on_measure(len(delivery.chosen))
+    result = measure_front(algorithm, *engine.extract_candidates(algorithm, now.state), delivery, yardstick)
     write_policies(folder, algorithm.system, result.stored)
-    write_json(folder / FRONT, front_document(result.front, SEEDS if yardstick is None else yardstick.seeds))
+    write_json(folder / FRONT, front_document(result.front, EVALUATION_SEEDS if yardstick is None else yardstick.seeds))
     front = result.front
-    record = record.changed(
+    record = record.updated(
         status="finished",
         training_rounds=rounds_done(algorithm, now),
         validation_rounds=delivery.rounds,
@@ -196,15 +198,15 @@ def conclude(
     )
     write_record(folder, record)  # last of all: a run is finished when everything else is there
     for listener in listeners:
-        listener.concluded(record)
+        listener.on_end(record)
 
 
 def _train(
     folder: Path,
     record: RunRecord,
     algorithm: Algorithm,
-    standing: Standing,
-    listeners: list[Listener],
+    standing: TimedCheckpoint,
+    listeners: list[Callback],
     wall_s: Callable[[], float],
 ) -> engine.Checkpoint:
     """The loop: after each chunk a row of progress, and now and then, and whenever it ends, a checkpoint."""
@@ -214,28 +216,28 @@ def _train(
     def save() -> None:
         nonlocal saved, saved_at
         if now is not saved:
-            write_checkpoint(folder, Standing(now, wall_s()))
-            write_record(folder, record.changed(training_rounds=rounds_done(algorithm, now), wall_s=round(wall_s(), 3)))
+            write_checkpoint(folder, TimedCheckpoint(now, wall_s()))
+            write_record(folder, record.updated(training_rounds=rounds_done(algorithm, now), wall_s=round(wall_s(), 3)))
             saved, saved_at = now, time.monotonic()
 
     compiled: set[str] = set()
     for listener in listeners:
-        listener.beginning(folder, algorithm, rounds_done(algorithm, now))
+        listener.on_start(folder, algorithm, rounds_done(algorithm, now))
     with ProgressTable(folder / PROGRESS, chunks_done(algorithm, now)) as table:
         try:
-            while not engine.finished(algorithm, now):
+            while not engine.is_finished(algorithm, now):
                 stage = _next_stage(algorithm, now)
                 if stage not in compiled:
                     for listener in listeners:
-                        listener.compiling(stage)
+                        listener.on_compile(stage)
                     compiled.add(stage)
                 # A driver for each chunk, so that it starts from the state as it was settled.
                 after, progress = next(engine.train(algorithm, now))
                 table.add(progress, wall_s())
-                now = settled(after)  # after its row: a checkpoint never stands beyond the table
+                now = canonical_placement(after)  # after its row: a checkpoint never stands beyond the table
                 for listener in listeners:
-                    listener.progressed(progress, wall_s())
-                    listener.standing(algorithm, now, record.seed)
+                    listener.on_chunk(progress, wall_s())
+                    listener.on_checkpoint(algorithm, now, record.seed)
                 if time.monotonic() - saved_at >= CHECKPOINT_EVERY_S:
                     save()
         finally:

@@ -6,12 +6,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tandem.errors import did_you_mean, problem, shown
+from tandem.errors import did_you_mean, field_error, short_repr
 
 Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]  # names appear in messages and tables: one line
 
 
-class Part(BaseModel):
+class ConfigModel(BaseModel):
     """A part of a scenario: immutable, and a key it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,39 +31,39 @@ class Part(BaseModel):
         for key in fields:
             fix = did_you_mean(key, known) if known else "remove it, or write the kind alone"
             if not isinstance(key, str):
-                raise problem(*location, said=f"has the key {shown(key)}, which is not a name; {fix}")
+                raise field_error(*location, said=f"has the key {short_repr(key)}, which is not a name; {fix}")
             if key not in cls.model_fields:
-                raise problem(*location, key, said=f"is not a field{of_kind}; {fix}")
+                raise field_error(*location, key, said=f"is not a field{of_kind}; {fix}")
 
 
-class Plug(Part):
+class PluginConfig(ConfigModel):
     """A part that comes in kinds. A subclass with a ``kind`` of its own is registered by being defined."""
 
     kind: str
-    choices: ClassVar[dict[str, type[Plug]]]
+    choices: ClassVar[dict[str, type[PluginConfig]]]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        if Plug in cls.__bases__:
+        if PluginConfig in cls.__bases__:
             cls.choices = {}
         else:
             cls.choices[cls.model_fields["kind"].default] = cls
 
     @classmethod
-    def choose(cls, value: Any) -> Any:
+    def parse(cls, value: Any) -> Any:
         """Validate with the subclass that ``kind`` names; a bare word is the kind with its defaults."""
-        if isinstance(value, Plug):
+        if isinstance(value, PluginConfig):
             return value
         fields = {"kind": value} if isinstance(value, str) else value
         if not isinstance(fields, dict) or "kind" not in fields:
-            raise ValueError(f"is {shown(value)}; write {{kind: ...}} with one of {', '.join(cls.choices)}")
+            raise ValueError(f"is {short_repr(value)}; write {{kind: ...}} with one of {', '.join(cls.choices)}")
         kind = fields["kind"]
         if not isinstance(kind, str) or kind not in cls.choices:
-            raise ValueError(f"has the kind {shown(kind)}, which is not known; {did_you_mean(kind, cls.choices)}")
+            raise ValueError(f"has the kind {short_repr(kind)}, which is not known; {did_you_mean(kind, cls.choices)}")
         return cls.choices[kind].model_validate(fields)
 
     @classmethod
-    def choose_or_none(cls, value: Any) -> Any:
+    def parse_or_none(cls, value: Any) -> Any:
         """The same, where there may be none."""
-        return None if value is None else cls.choose(value)
+        return None if value is None else cls.parse(value)

@@ -39,7 +39,7 @@ class DeviceTable:
         return len(self.names)
 
 
-def device_table(scenario: Scenario) -> DeviceTable:
+def build_device_table(scenario: Scenario) -> DeviceTable:
     """Draw the fleet. Each constant has a random stream of its own, read in the order of devices."""
     fleet = scenario.fleet
     ends = np.cumsum([group.count for group in fleet.devices])

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from tandem.errors import did_you_mean, problem, shown
-from tandem.scenario.base import Name, Part
+from tandem.errors import did_you_mean, field_error, short_repr
+from tandem.scenario.base import ConfigModel, Name
 from tandem.scenario.units import (
     CapacitanceRange,
     CyclesRange,
@@ -30,7 +30,7 @@ DeviceCount = Annotated[Whole, Field(ge=1, le=10_000_000)]
 _COUNTS = TypeAdapter(list[DeviceCount])
 
 
-class Conversion(Part):
+class Conversion(ConfigModel):
     """How many training samples a served request becomes (the paper's F_n)."""
 
     samples_per_request: Annotated[Real, Field(gt=0, le=1e6)]
@@ -44,14 +44,16 @@ class Conversion(Part):
             kind, number = next(iter(value.items()))
             if kind in ("many-to-one", "one-to-many"):
                 if isinstance(number, bool) or not isinstance(number, int | float) or not 1 <= number <= 1e6:
-                    raise ValueError(f"is {kind}: {shown(number)}; write a number from 1 to 1e6, as in {{{kind}: 2}}")
+                    raise ValueError(
+                        f"is {kind}: {short_repr(number)}; write a number from 1 to 1e6, as in {{{kind}: 2}}"
+                    )
                 return {"samples_per_request": 1.0 / number if kind == "many-to-one" else float(number)}
             if kind == "samples_per_request":
                 return value
-        raise ValueError(f"is {shown(value)}; write one-to-one, {{many-to-one: 2}} or {{one-to-many: 2}}")
+        raise ValueError(f"is {short_repr(value)}; write one-to-one, {{many-to-one: 2}} or {{one-to-many: 2}}")
 
 
-class DeviceGroup(Part):
+class DeviceGroup(ConfigModel):
     """``count`` devices of one kind. A field given as {uniform: [low, high]} is drawn for each device."""
 
     name: Name = UNNAMED
@@ -74,7 +76,9 @@ class DeviceGroup(Part):
         for lowest, highest in (("frequency_min_hz", "frequency_max_hz"), ("power_min_w", "power_max_w")):
             low, high = getattr(self, lowest).high, getattr(self, highest).low
             if low > high:
-                raise problem(lowest, said=f"is up to {low:g}, above {highest} = {high:g}; lower it or raise {highest}")
+                raise field_error(
+                    lowest, said=f"is up to {low:g}, above {highest} = {high:g}; lower it or raise {highest}"
+                )
         return self
 
 
@@ -86,7 +90,7 @@ def device_profiles() -> dict[str, dict[str, Any]]:
     return profiles
 
 
-class Fleet(Part):
+class Fleet(ConfigModel):
     """The devices: a list of groups, repeated in order until ``size`` is reached.
 
     Device n is the same device in a fleet of any size: its group depends on n alone, and its draws on ``seed`` and n.
@@ -105,12 +109,14 @@ class Fleet(Part):
         fleet = dict(value)
         defaults = fleet.pop("defaults", None) or {}
         if not isinstance(defaults, dict):
-            raise problem("defaults", said=f"is {shown(defaults)}; write below it the fields that devices share")
+            raise field_error(
+                "defaults", said=f"is {short_repr(defaults)}; write below it the fields that devices share"
+            )
         DeviceGroup.check_keys(defaults, "defaults")
         groups = fleet.get("devices", [{}])
         if not isinstance(groups, list | tuple) or not groups:
-            raise problem(
-                "devices", said=f"is {shown(groups)}; write a list of device groups, each as '- {{count: 8}}'"
+            raise field_error(
+                "devices", said=f"is {short_repr(groups)}; write a list of device groups, each as '- {{count: 8}}'"
             )
         fleet["devices"] = [cls._filled(group, n, defaults) for n, group in enumerate(groups)]
         if "size" not in fleet:
@@ -125,7 +131,9 @@ class Fleet(Part):
     def _filled(group: Any, n: int, defaults: dict[str, Any]) -> dict[str, Any]:
         """What the group says goes before its profile, that before ``defaults``, and that before their profile."""
         if not isinstance(group, dict):
-            raise problem("devices", n, said=f"is {shown(group)}; write the fields of a device group, or {{}} for none")
+            raise field_error(
+                "devices", n, said=f"is {short_repr(group)}; write the fields of a device group, or {{}} for none"
+            )
         shared = {} if "profile" in group else _profile(defaults, "defaults")
         return {**shared, **defaults, **_profile(group, "devices", n), **group}
 
@@ -135,6 +143,6 @@ def _profile(fields: dict[str, Any], *location: str | int) -> dict[str, Any]:
     if name is None:
         return {}
     if not isinstance(name, str) or name not in known:
-        said = f"is {shown(name)}, which is not known; {did_you_mean(name, known)}"
-        raise problem(*location, "profile", said=said)
+        said = f"is {short_repr(name)}, which is not known; {did_you_mean(name, known)}"
+        raise field_error(*location, "profile", said=said)
     return known[name]

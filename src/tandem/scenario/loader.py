@@ -14,20 +14,20 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from tandem.errors import InputError, did_you_mean, one_line, said_of, shown
+from tandem.errors import InputError, describe_error, did_you_mean, one_line, short_repr
 from tandem.io.yaml_reader import read_yaml
-from tandem.scenario.base import Plug
-from tandem.scenario.plugins import AccuracyMapping, Arrivals, Fading, Task
+from tandem.scenario.base import PluginConfig
+from tandem.scenario.plugins import AccuracyMappingConfig, ArrivalsConfig, FadingConfig, TaskConfig
 from tandem.scenario.schema import Scenario
 
 _INDEX = re.compile(r"\[(\d+)\]")
 # Mappings that are one value, written in words: replaced as a whole, never merged.
 _WORDED = {"uniform", "many-to-one", "one-to-many", "samples_per_request"}
-_PLUGS: dict[str, type[Plug]] = {
-    "arrivals": Arrivals,
-    "fading": Fading,
-    "mapping": AccuracyMapping,
-    "task": Task,
+_PLUGS: dict[str, type[PluginConfig]] = {
+    "arrivals": ArrivalsConfig,
+    "fading": FadingConfig,
+    "mapping": AccuracyMappingConfig,
+    "task": TaskConfig,
 }  # where a bare word stands for {kind: word}
 
 Location = tuple[int | str, ...]
@@ -76,7 +76,7 @@ def _read(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> tuple
     if base is None:
         return fields, source
     if not isinstance(base, str):
-        raise InputError(f"{source}: extends is {shown(base)}; write the name of a preset or the path of a file.")
+        raise InputError(f"{source}: extends is {short_repr(base)}; write the name of a preset or the path of a file.")
     try:
         return _merge(_read(base, folder, (*seen, identity))[0], fields), source
     except InputError as error:
@@ -116,7 +116,9 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     if fields is None or fields == {}:
         raise InputError(f"{source}: is empty; start from 'extends: paper' or from 'tandem scenario show paper'.")
     if not isinstance(fields, dict):
-        raise InputError(f"{source}: is {shown(fields)}, not fields; write 'field: value' lines, or 'extends: paper'.")
+        raise InputError(
+            f"{source}: is {short_repr(fields)}, not fields; write 'field: value' lines, or 'extends: paper'."
+        )
     return fields
 
 
@@ -189,7 +191,7 @@ def _key(here: Any, step: str, where: str, before: str) -> str | int:
     if isinstance(here, dict):
         return step
     if not isinstance(here, list):
-        raise InputError(f"{where}: {before} is {shown(here)} and has no field {step!r}; set {before} as a whole.")
+        raise InputError(f"{where}: {before} is {short_repr(here)} and has no field {step!r}; set {before} as a whole.")
     if step not in map(str, range(len(here))):
         raise InputError(f"{where}: {before} has no entry {step}; use one of 0 to {len(here) - 1}.")
     return int(step)
@@ -209,7 +211,7 @@ def _sentence(error: ValidationError, fields: dict[str, Any], source: str) -> st
     problems: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         location = _where_written(detail["loc"], fields)
-        said = said_of(detail)
+        said = describe_error(detail)
         if detail["type"] == "missing" and location[:2] == ("fleet", "devices"):
             said = "is missing; give it there, in fleet.defaults or by a profile"
         problems.setdefault(_place(location), said)

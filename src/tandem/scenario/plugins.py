@@ -10,27 +10,27 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tandem.scenario.base import Part, Plug
+from tandem.scenario.base import ConfigModel, PluginConfig
 from tandem.scenario.units import Decibels, Real, Seconds
 
 
-class Arrivals(Plug):
+class ArrivalsConfig(PluginConfig):
     """How requests come in, given a device's mean rate."""
 
 
-class ConstantArrivals(Arrivals):
+class ConstantArrivalsConfig(ArrivalsConfig):
     """The paper's: d = lambda * L, to the fraction of a request."""
 
     kind: Literal["constant"] = "constant"
 
 
-class PoissonArrivals(Arrivals):
+class PoissonArrivalsConfig(ArrivalsConfig):
     """Whole requests, Poisson with mean lambda * L."""
 
     kind: Literal["poisson"] = "poisson"
 
 
-class TraceArrivals(Arrivals):
+class TraceArrivalsConfig(ArrivalsConfig):
     """Recorded rates: CSV with ``time_s`` and one column per device, requests per second from that time on.
 
     The trace takes the place of ``request_rate_per_s`` and of the devices' rate factors.
@@ -41,30 +41,30 @@ class TraceArrivals(Arrivals):
     repeat: bool = False
 
 
-class Fading(Plug):
+class FadingConfig(PluginConfig):
     """How a device's channel gain varies from round to round about its path loss."""
 
 
-class StaticFading(Fading):
+class StaticFadingConfig(FadingConfig):
     """No fading: the gain is the path loss, in every round."""
 
     kind: Literal["static"] = "static"
 
 
-class RayleighFading(Fading):
+class RayleighFadingConfig(FadingConfig):
     """No line of sight: the power gain is exponential, drawn anew each round."""
 
     kind: Literal["rayleigh"] = "rayleigh"
 
 
-class RicianFading(Fading):
+class RicianFadingConfig(FadingConfig):
     """Line of sight of ``k_db`` over the scattered power, drawn anew each round."""
 
     kind: Literal["rician"] = "rician"
     k_db: Decibels
 
 
-class TraceFading(Fading):
+class TraceFadingConfig(FadingConfig):
     """Recorded gains: CSV with ``time_s`` and one column per device, the channel gain in dB from that time on.
 
     The trace takes the place of distance, path loss and shadowing.
@@ -79,25 +79,25 @@ Coefficient = Annotated[Real, Field(ge=0, le=1e6)]
 Kappa = tuple[Coefficient, Coefficient, Coefficient]
 
 
-class AccuracyMapping(Plug):
+class AccuracyMappingConfig(PluginConfig):
     """The function G(x, y): server accuracy from x samples of mean age y."""
 
 
-class LogExponential(AccuracyMapping):
+class LogExponentialConfig(AccuracyMappingConfig):
     """G = k1 log(1 + k2 x) exp(-k3 y), the paper's default."""
 
     kind: Literal["log-exponential"] = "log-exponential"
     kappa: Kappa
 
 
-class PowerLawExponential(AccuracyMapping):
+class PowerLawExponentialConfig(AccuracyMappingConfig):
     """G = k1 x^k2 exp(-k3 y)."""
 
     kind: Literal["power-law-exponential"] = "power-law-exponential"
     kappa: Kappa
 
 
-class LogRational(AccuracyMapping):
+class LogRationalConfig(AccuracyMappingConfig):
     """G = k1 log(1 + k2 x) / (1 + k3 y)."""
 
     kind: Literal["log-rational"] = "log-rational"
@@ -107,7 +107,7 @@ class LogRational(AccuracyMapping):
 Strength = Annotated[Real, Field(ge=0, le=10)]
 
 
-class Drift(Part):
+class DriftConfig(ConfigModel):
     """How requests change over time, on each device in its own way; at time 0 they are what the model was made for."""
 
     time_scale_s: Seconds = 100.0  # in which they become something else
@@ -116,22 +116,22 @@ class Drift(Part):
     shared: Annotated[Real, Field(ge=0, le=1)] = 0.7  # part of the change that all devices have in common
 
 
-class Task(Plug):
+class TaskConfig(PluginConfig):
     """Data, a model and a stream of requests."""
 
-    drift: Drift = Drift()
+    drift: DriftConfig = DriftConfig()
     learning_rate: Annotated[Real, Field(gt=0, le=100)]  # of the U full-batch gradient steps
     pretrained_path: Path | None = None  # the model to start from; else 'tandem pretrain's, or the package's
 
 
-class DigitsTask(Task):
+class DigitsTaskConfig(TaskConfig):
     """Handwritten digits of 8 by 8 pixels, which scikit-learn brings along."""
 
     kind: Literal["digits"] = "digits"
     learning_rate: Annotated[Real, Field(gt=0, le=100)] = 0.3
 
 
-class Cifar10Task(Task):
+class Cifar10TaskConfig(TaskConfig):
     """CIFAR-10 from a folder of the user's: the original Python batches, or Parquet with ``img`` and ``label``."""
 
     kind: Literal["cifar10"] = "cifar10"

@@ -10,10 +10,17 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, model_validator
 
-from tandem.errors import problem
-from tandem.scenario.base import Name, Part
+from tandem.errors import field_error
+from tandem.scenario.base import ConfigModel, Name
 from tandem.scenario.devices import Fleet
-from tandem.scenario.plugins import AccuracyMapping, Arrivals, ConstantArrivals, Fading, StaticFading, Task
+from tandem.scenario.plugins import (
+    AccuracyMappingConfig,
+    ArrivalsConfig,
+    ConstantArrivalsConfig,
+    FadingConfig,
+    StaticFadingConfig,
+    TaskConfig,
+)
 from tandem.scenario.units import (
     Bits,
     Count,
@@ -30,14 +37,16 @@ from tandem.scenario.units import (
 )
 
 
-class Workload(Part):
+class Workload(ConfigModel):
     """What is asked of the fleet."""
 
     request_rate_per_s: PerSecond  # the mean of lambda_n over devices
-    arrivals: Annotated[SerializeAsAny[Arrivals], BeforeValidator(Arrivals.choose)] = ConstantArrivals()
+    arrivals: Annotated[SerializeAsAny[ArrivalsConfig], BeforeValidator(ArrivalsConfig.parse)] = (
+        ConstantArrivalsConfig()
+    )
 
 
-class Channel(Part):
+class Channel(ConfigModel):
     """The shared uplink."""
 
     bandwidth_hz: Hertz  # B, shared equally by the round's trainers
@@ -46,17 +55,17 @@ class Channel(Part):
     loss_at_1km_db: Decibels = 128.1
     loss_exponent: Annotated[Real, Field(gt=0, le=10)] = 3.76
     shadowing_db: Spread = 0.0  # standard deviation, drawn once for each device
-    fading: Annotated[SerializeAsAny[Fading], BeforeValidator(Fading.choose)] = StaticFading()
+    fading: Annotated[SerializeAsAny[FadingConfig], BeforeValidator(FadingConfig.parse)] = StaticFadingConfig()
 
 
-class Training(Part):
+class Training(ConfigModel):
     """One device's part in a training round."""
 
     iterations: Annotated[Whole, Field(ge=1, le=10_000)]  # U, full-batch gradient steps
     update_bits: Bits  # G
 
 
-class Limits(Part):
+class Limits(ConfigModel):
     """The bounds of constraints C1 to C3, and how short a round may be."""
 
     round_max_s: Seconds  # L_max
@@ -70,30 +79,30 @@ class Limits(Part):
         for name in ("round_floor_s", "idle_round_s"):
             if getattr(self, name) > self.round_max_s:
                 said = f"is {getattr(self, name):g}, above round_max_s = {self.round_max_s:g}; lower it or raise that"
-                raise problem(name, said=said)
+                raise field_error(name, said=said)
         return self
 
 
-class Accuracy(Part):
+class Accuracy(ConfigModel):
     """How accurate a model is, by what it was trained on and when."""
 
-    mapping: Annotated[SerializeAsAny[AccuracyMapping], BeforeValidator(AccuracyMapping.choose)]  # G
+    mapping: Annotated[SerializeAsAny[AccuracyMappingConfig], BeforeValidator(AccuracyMappingConfig.parse)]  # G
     model_decay_per_s: Decay  # rho
     pretrained: Annotated[Real, Field(ge=0, le=1)]  # accuracy of the model each device starts with
     # With a task, models are really trained and answers counted; the mapping is then only what the server believes.
-    task: Annotated[SerializeAsAny[Task] | None, BeforeValidator(Task.choose_or_none)] = None
+    task: Annotated[SerializeAsAny[TaskConfig] | None, BeforeValidator(TaskConfig.parse_or_none)] = None
 
 
 Penalty = Annotated[Real, Field(ge=-1e9, le=1e9)]
 
 
-class Rewards(Part):
+class Rewards(ConfigModel):
     """The vector a round earns if it breaks a constraint: accuracy, -latency (s), -energy (J)."""
 
     penalty: tuple[Penalty, Penalty, Penalty] = (-0.1, -8.0, -50.0)
 
 
-class Shield(Part):
+class Shield(ConfigModel):
     """The projection of actions onto what is feasible, from what the edge server knows."""
 
     enabled: bool = True
@@ -101,7 +110,7 @@ class Shield(Part):
     upload_share: Annotated[Real, Field(gt=0, lt=1)] = 0.5  # part of the longest round kept for uploads
 
 
-class Scenario(Part):
+class Scenario(ConfigModel):
     """A fleet-scheduling problem, complete."""
 
     name: Name
@@ -115,7 +124,7 @@ class Scenario(Part):
     accuracy: Accuracy
     rewards: Rewards = Rewards()
     shield: Shield = Shield()
-    observation: Literal["paper", "full"] = "full"
+    observation: Literal["minimal", "full"] = "full"
 
     _source: str = PrivateAttr(default="")
 

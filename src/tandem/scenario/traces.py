@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.errors import InputError, one_line, shown
+from tandem.errors import InputError, one_line, short_repr
 
 _BEYOND = 1e12  # no time, rate or gain is that large
 
@@ -80,12 +80,12 @@ def _numbers(rows: list[list[str]], lines: list[int], columns: int, where: str) 
         table = np.array(rows, dtype=np.float64)
     except ValueError:
         line, cell = next((line, cell) for row, line in zip(rows, lines, strict=True) for cell in row if _odd(cell))
-        raise InputError(f"{where}, line {line}: {shown(cell)} is not a number; mend that cell.") from None
+        raise InputError(f"{where}, line {line}: {short_repr(cell)} is not a number; mend that cell.") from None
     usable = np.abs(table) < _BEYOND  # false for NaN too
     if not np.all(usable):
         row, column = np.argwhere(~usable)[0]
         raise InputError(
-            f"{where}, line {lines[row]}: {shown(rows[row][column])} is not a finite number below {_BEYOND:g}; "
+            f"{where}, line {lines[row]}: {short_repr(rows[row][column])} is not a finite number below {_BEYOND:g}; "
             "fill the gap."
         )
     return table

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer
 
-from tandem.errors import shown
+from tandem.errors import short_repr
 
 _NUMBER_AND_UNIT = re.compile(r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*$")
 
@@ -47,10 +47,12 @@ class Dimension:
         """A number in the base unit, or '3 GHz', as a float in the base unit."""
         number = self._to_base(value)
         if not math.isfinite(number):
-            raise ValueError(f"is {shown(value)}, not a finite number; {self._fix()}")
+            raise ValueError(f"is {short_repr(value)}, not a finite number; {self._fix()}")
         below = number <= self.low if self.open_low else number < self.low
         if below or number > self.high:
-            raise ValueError(f"is {shown(value)}, outside {self._range()}; write a {self.name} such as {self.example}")
+            raise ValueError(
+                f"is {short_repr(value)}, outside {self._range()}; write a {self.name} such as {self.example}"
+            )
         return number
 
     def parse_range(self, value: Any) -> Range:
@@ -62,7 +64,7 @@ class Dimension:
             return Range(low=number, high=number)
         bounds = value.get("uniform")
         if set(value) != {"uniform"} or not isinstance(bounds, list | tuple) or len(bounds) != 2:
-            raise ValueError(f"is {shown(value)}; write a number or {{uniform: [low, high]}}")
+            raise ValueError(f"is {short_repr(value)}; write a number or {{uniform: [low, high]}}")
         low, high = (self.parse(bound) for bound in bounds)
         if low > high:
             raise ValueError(f"has its bounds the wrong way round; write {{uniform: [{bounds[1]}, {bounds[0]}]}}")
@@ -70,16 +72,16 @@ class Dimension:
 
     def _to_base(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError(f"is {shown(value)}, not a {self.name}; {self._fix()}")
+            raise ValueError(f"is {short_repr(value)}, not a {self.name}; {self._fix()}")
         if isinstance(value, int | float):
             return _as_float(value)
         match = _NUMBER_AND_UNIT.match(value)
         if match is None:
-            raise ValueError(f"is {shown(value)}, not a {self.name}; {self._fix()}")
+            raise ValueError(f"is {short_repr(value)}, not a {self.name}; {self._fix()}")
         number, unit = float(match[1]), match[2] or self.base
         if unit not in self.units:
             known = f"use one of {', '.join(self.units)}" if self.base else "write the number alone"
-            raise ValueError(f"has the unit {shown(unit)}, which is not a unit of {self.name}; {known}")
+            raise ValueError(f"has the unit {short_repr(unit)}, which is not a unit of {self.name}; {known}")
         return number * self.units[unit]
 
     def _range(self) -> str:
@@ -101,7 +103,7 @@ def _as_float(number: float) -> float:
 def _not_bool(value: Any) -> Any:
     """Python takes ``true`` for 1; a person who wrote it did not mean that."""
     if isinstance(value, bool):
-        raise ValueError(f"is {shown(value)}; write a number")
+        raise ValueError(f"is {short_repr(value)}; write a number")
     return value
 
 

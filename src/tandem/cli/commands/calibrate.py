@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem.cli.formatting import console, print_table
-from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, working
-from tandem.cli.task_options import DataOption, counting, preparing, task_overrides
+from tandem.cli.formatting import make_console, print_table
+from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, spinner
+from tandem.cli.task_options import DataOption, progress_bar, task_overrides, task_spinner
 from tandem.errors import InputError
 from tandem.scenario import load_scenario
 
@@ -69,12 +69,12 @@ def calibrate(
     check_kind(mapping)
     kind = loaded.accuracy.task.kind
     folder = results_folder(out or Path("calibrations") / f"{loaded.name}-{kind}", RESULT, SO_FAR)
-    with preparing(loaded):
+    with task_spinner(loaded):
         system = build_system(loaded)
-    with counting(f"Measuring accuracy on {kind}, {worlds} worlds a cell") as progress:
+    with progress_bar(f"Measuring accuracy on {kind}, {worlds} worlds a cell") as progress:
         how = (worlds, rounds, seed, mapping)
         found = fit_to_task(loaded, system, *how, lambda done, of: progress(done, of, "cells"), folder)
-    with working("Writing the scenario and the figure"):
+    with spinner("Writing the scenario and the figure"):
         write_calibration(folder, found)
     if as_json:
         print_json({**found.document(), "folder": str(folder)})
@@ -83,7 +83,7 @@ def calibrate(
 
 
 def _print(found: Calibration, folder: Path) -> None:
-    out = console()
+    out = make_console()
     low, high = found.measured.accuracy.min(), found.measured.accuracy.max()
     out.print(
         f"Measured {found.measured.accuracy.size} accuracies from {low:.3f} to {high:.3f}; "

@@ -19,10 +19,10 @@ from tandem.cli.formatting import (
     OBJECTIVES,
     RunArgument,
     check_writable,
-    console,
     count,
-    objectives,
-    policies,
+    format_objectives,
+    make_console,
+    plural_policies,
     print_table,
     writing,
 )
@@ -57,17 +57,19 @@ def evaluate(
         check_writable(out, "--out")
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
-    from tandem.experiments.reference_front import best_known
-    from tandem.runs.evaluation import FRESH, changed
+    from tandem.experiments.reference_front import reference_hypervolume
+    from tandem.runs.evaluation import EVALUATION_SEED_START, with_overrides
     from tandem.runs.evaluation import evaluate as play
     from tandem.runs.run import open_run
 
     opened = open_run(run)
-    scenario, system = changed(opened, overrides or [])
-    first = FRESH if first_seed is None else first_seed
+    scenario, system = with_overrides(opened, overrides or [])
+    first = EVALUATION_SEED_START if first_seed is None else first_seed
     chosen = range(first, first + seeds)
     front = opened.front
-    message = f"Playing {policies(len(front.policies))} on {count(system.size, 'device', 'devices')}, {seeds} seeds"
+    message = (
+        f"Playing {plural_policies(len(front.policies))} on {count(system.size, 'device', 'devices')}, {seeds} seeds"
+    )
     with _counting(message) as progress:
         found = play(system, opened.policies(), front, chosen, opened.options.tolerance, rules=rules, progress=progress)
     document: dict[str, Any] = {
@@ -78,7 +80,7 @@ def evaluate(
         "rounds": system.rounds,
         "shield": system.shielded,
         "hypervolume_when_trained": front.hypervolume,
-        "best_known_hypervolume": best_known(scenario, front.reference),
+        "best_known_hypervolume": reference_hypervolume(scenario, front.reference),
         **found.summary(),
     }
     if out is not None:
@@ -114,19 +116,19 @@ def _counting(message: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    from tandem.io.atomic import written_whole
+    from tandem.io.atomic import atomic_write
 
-    with writing(path, "--out"), written_whole(path) as temporary:
+    with writing(path, "--out"), atomic_write(path) as temporary:
         temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _print(found: Evaluation, document: dict[str, Any]) -> None:
-    out = console()
+    out = make_console()
     first, last = found.seeds[0], found.seeds[-1]
     out.print(
         f"[bold]{escape(document['run'])}[/bold] on [bold]{escape(document['scenario'])}[/bold]: "
         f"{count(document['devices'], 'device', 'devices')}, {document['rounds']} rounds, "
-        f"{policies(len(found.front.policies))}, seed{f's {first} to {last}' if last > first else f' {first}'}",
+        f"{plural_policies(len(found.front.policies))}, seed{f's {first} to {last}' if last > first else f' {first}'}",
         highlight=False,
     )
     if document["changes"]:
@@ -136,11 +138,11 @@ def _print(found: Evaluation, document: dict[str, Any]) -> None:
     out.print(_measures(found, document))
     out.print()
     print_table(out, _landmarks(found), NUMBERS)
-    if not found.rules:
+    if not found.heuristics:
         return
     out.print()
     print_table(out, _rules(found), NUMBERS)
-    outside = [rule.name for rule in found.rules if rule.outside]
+    outside = [rule.name for rule in found.heuristics if rule.outside]
     said = f"The front does not dominate {', '.join(outside)}, which would add to its hypervolume as shown."
     out.print(said if outside else "The front dominates all rules.", highlight=False)
 
@@ -173,7 +175,7 @@ def _landmarks(found: Evaluation) -> list[dict[str, str]]:
         {
             "": name,
             "policy": str(policy.index),
-            **objectives(policy.objectives, policy.half_width),
+            **format_objectives(policy.objectives, policy.half_width),
             "violations": f"{policy.violation_rate:.2%}",
         }
         for name, policy in found.landmarks.items()
@@ -184,9 +186,9 @@ def _rules(found: Evaluation) -> list[dict[str, str]]:
     return [
         {
             "rule": rule.name,
-            **objectives(rule.objectives, rule.half_width),
+            **format_objectives(rule.objectives, rule.half_width),
             "violations": f"{rule.violation_rate:.2%}",
             "would add": f"{rule.adds:.3g}" if rule.outside else "",
         }
-        for rule in found.rules
+        for rule in found.heuristics
     ]

@@ -15,12 +15,12 @@ from rich.table import Table
 from tandem.cli.commands.pick import weights
 from tandem.cli.commands.simulate import POLICIES
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
-from tandem.cli.task_options import DataOption, TaskOption, counting, preparing, task_overrides
+from tandem.cli.task_options import DataOption, TaskOption, progress_bar, task_overrides, task_spinner
 from tandem.errors import InputError, did_you_mean
 from tandem.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
-    from tandem.federated.fleet.config import FleetSettings
+    from tandem.federated.fleet.config import FleetConfig
 
 MARGIN_S = 50.0  # on top of L_max, for messages and for the first round's compilation
 
@@ -107,7 +107,7 @@ def run(
 
 def _begun(loaded: Scenario, folder: Path, **said: Any) -> dict[str, Any]:
     """Check everything, then write the run's folder, then play."""
-    from tandem.federated.fleet.config import SETTINGS, FleetSettings, policy_named, write_settings
+    from tandem.federated.fleet.config import CONFIG, FleetConfig, load_policy, write_config
     from tandem.federated.fleet.hardware import HARDWARE
     from tandem.federated.flower.launcher import ENGINES, check_installed
     from tandem.feel.system import build_system
@@ -115,7 +115,7 @@ def _begun(loaded: Scenario, folder: Path, **said: Any) -> dict[str, Any]:
     from tandem.runs.trace import check_format
 
     check_installed()
-    settings = FleetSettings(run=uuid.uuid4().hex, **said)
+    settings = FleetConfig(run=uuid.uuid4().hex, **said)
     for option, value, known in (
         ("--engine", settings.engine, ENGINES),
         ("--hardware", settings.hardware, tuple(HARDWARE)),
@@ -128,20 +128,20 @@ def _begun(loaded: Scenario, folder: Path, **said: Any) -> dict[str, Any]:
         )
     if settings.trace != "none":
         check_format(settings.trace)
-    with preparing(loaded):  # refuse what cannot decide before anything is started
-        policy_named(settings.policy, settings.prefer, build_system(loaded))
-    results_folder(folder, SETTINGS)
+    with task_spinner(loaded):  # refuse what cannot decide before anything is started
+        load_policy(settings.policy, settings.prefer, build_system(loaded))
+    results_folder(folder, CONFIG)
     decider = Path(settings.policy)
     kept = settings.model_copy(update={"policy": str(decider.resolve()) if decider.is_dir() else settings.policy})
-    write_settings(folder, kept, loaded)
+    write_config(folder, kept, loaded)
     return _played(folder, kept, loaded)
 
 
 def _resumed(folder: Path) -> dict[str, Any]:
     """Go on where the server was ended."""
-    from tandem.federated.fleet.config import RESULT, SCENARIO, read_settings
+    from tandem.federated.fleet.config import RESULT, SCENARIO, read_config
 
-    settings = read_settings(folder)
+    settings = read_config(folder)
     loaded = load_scenario(folder / SCENARIO)
     if (folder / RESULT).exists():
         typer.echo(f"{folder}: is finished already; nothing was done.", err=True)
@@ -162,32 +162,32 @@ def _refuse_beside_resume(context: typer.Context, folder: Path) -> None:
             )
 
 
-def _played(folder: Path, settings: FleetSettings, loaded: Scenario) -> dict[str, Any]:
-    from tandem.federated.flower.launcher import Launch, play
+def _played(folder: Path, settings: FleetConfig, loaded: Scenario) -> dict[str, Any]:
+    from tandem.federated.flower.launcher import LaunchConfig, launch_fleet
 
     size = loaded.fleet.size
     title = f"Running {settings.policy} on {loaded.name}: {size} devices, {settings.rounds} rounds over Flower"
     try:
-        with counting(title) as progress:
+        with progress_bar(title) as progress:
 
             def told(line: dict[str, Any]) -> None:
                 progress(line["done"], settings.rounds, f"rounds, {line['reported']} of {size} devices heard")
 
-            found = play(Launch(folder.resolve(), settings, size), told)
+            found = launch_fleet(LaunchConfig(folder.resolve(), settings, size), told)
     except KeyboardInterrupt:
         typer.echo(f"tandem: interrupted; {_what_now(folder, settings)}", err=True)
         raise typer.Exit(130) from None
     return _document(folder, settings, loaded, found)
 
 
-def _what_now(folder: Path, settings: FleetSettings) -> str:
+def _what_now(folder: Path, settings: FleetConfig) -> str:
     again = f"go on with 'tandem fleet run --resume {shlex.quote(str(folder))}'."
     if settings.superlink is None:
         return again
     return f"the run goes on at the SuperLink; stop it with 'flwr stop RUN-ID {settings.superlink}', and later {again}"
 
 
-def _document(folder: Path, settings: FleetSettings, loaded: Scenario, found: dict[str, Any]) -> dict[str, Any]:
+def _document(folder: Path, settings: FleetConfig, loaded: Scenario, found: dict[str, Any]) -> dict[str, Any]:
     assert loaded.accuracy.task is not None
     return {
         "scenario": loaded.name,
@@ -231,20 +231,20 @@ def device(
     """Be one device of a fleet: hold its queue, samples and model, and obey what its SuperNode brings."""
     loaded = load_scenario(scenario)
 
-    from tandem.federated.fleet.client_process import listen
-    from tandem.federated.fleet.client_round import Place
-    from tandem.federated.fleet.client_store import Device
+    from tandem.federated.fleet.client_process import serve_forever
+    from tandem.federated.fleet.client_round import ClientContext
+    from tandem.federated.fleet.client_store import ClientHandler
     from tandem.federated.fleet.hardware import HARDWARE
-    from tandem.federated.fleet.spec import problem_of
+    from tandem.federated.fleet.spec import build_spec
 
     if hardware not in HARDWARE:
         raise InputError(f"--hardware {hardware}: is not known; {did_you_mean(hardware, tuple(HARDWARE))}.")
     if number >= loaded.fleet.size:
         raise InputError(f"--number {number}: the fleet has devices 0 to {loaded.fleet.size - 1}; choose one of them.")
     obeying = HARDWARE[hardware]()
-    with preparing(loaded):
-        place = Place.of(problem_of(loaded, seed), number)
-    listen(Device(place, memory, obeying), address)
+    with task_spinner(loaded):
+        place = ClientContext.init(build_spec(loaded, seed), number)
+    serve_forever(ClientHandler(place, memory, obeying), address)
 
 
 def _print(document: dict[str, Any]) -> None:

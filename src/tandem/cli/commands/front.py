@@ -12,13 +12,13 @@ from tandem.cli.formatting import (
     OBJECTIVES,
     RunArgument,
     check_writable,
-    console,
-    objectives,
-    policies,
+    format_objectives,
+    make_console,
+    plural_policies,
     print_table,
     writing,
 )
-from tandem.cli.options import JsonOption, print_json, working
+from tandem.cli.options import JsonOption, print_json, spinner
 from tandem.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def front(
         if path is not None:
             check_writable(path, option)
 
-    from tandem.runs.front import in_order, write_csv
+    from tandem.runs.front import sorted_by, write_csv
     from tandem.runs.run import open_run
 
     opened = open_run(run)
     table = _write(csv, "--csv", run / "front.csv", lambda path: write_csv(path, opened.front))
-    with working("Drawing the front"):
+    with spinner("Drawing the front"):
         drawing = _write(figure, "--figure", run / "front.png", lambda path: _draw(path, opened))
-    rows = list(opened.front.policies) if sort is None else in_order(opened.front, sort)
+    rows = list(opened.front.policies) if sort is None else sorted_by(opened.front, sort)
     if as_json:
         accuracy, latency_s, energy_j = opened.front.reference
         print_json(
@@ -96,7 +96,7 @@ def _draw(path: Path, run: Run) -> None:
 
 
 def _print(run: Run, rows: list[PolicyRecord]) -> None:
-    out = console()
+    out = make_console()
     cells = [_cells(policy) for policy in rows]
     if not any(policy.improved for policy in rows):  # only some algorithms do that
         for cell in cells:
@@ -104,7 +104,7 @@ def _print(run: Run, rows: list[PolicyRecord]) -> None:
     print_table(out, cells, NUMBERS, [name for name in SPARE if name in cells[0]])
     accuracy, latency_s, energy_j = run.front.reference
     out.print(
-        f"{policies(len(rows))}, hypervolume {run.front.hypervolume:.4g} (from accuracy {accuracy:g}, {latency_s:g} s, "
+        f"{plural_policies(len(rows))}, hypervolume {run.front.hypervolume:.4g} (from accuracy {accuracy:g}, {latency_s:g} s, "
         f"{energy_j:g} J), sparsity {run.front.sparsity:.4g}. Intervals are of 95 %; weights are those of accuracy, "
         "latency and energy that a policy was trained or asked for.",
         highlight=False,
@@ -114,7 +114,7 @@ def _print(run: Run, rows: list[PolicyRecord]) -> None:
 def _cells(policy: PolicyRecord) -> dict[str, str]:
     return {
         "policy": str(policy.index),
-        **objectives(policy.objectives, policy.half_width),
+        **format_objectives(policy.objectives, policy.half_width),
         "violations": f"{policy.violation_rate:.2%}",
         "weights (%)": " ".join(f"{100 * weight:.0f}" for weight in policy.preference),
         "stage": policy.stage,

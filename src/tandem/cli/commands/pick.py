@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tandem.cli.formatting import RunArgument, console, objectives, policies
+from tandem.cli.formatting import RunArgument, format_objectives, make_console, plural_policies
 from tandem.cli.options import JsonOption, print_json
 from tandem.errors import InputError, did_you_mean
 
@@ -99,10 +99,10 @@ def _weight(text: str, name: str, value: str) -> float:
 
 def _choose(run: Run, preference: tuple[float, float, float] | None, limits: dict[str, float | None]) -> Choice:
     from tandem.pareto import pick as choose
-    from tandem.runs.front import choosable
+    from tandem.runs.front import selectable_points
 
     try:
-        return choose(choosable(run.front, run.options.tolerance), preference, **limits)
+        return choose(selectable_points(run.front, run.options.tolerance), preference, **limits)
     except InputError as error:
         said = str(error)
         for name, option in OPTIONS.items():
@@ -113,10 +113,10 @@ def _choose(run: Run, preference: tuple[float, float, float] | None, limits: dic
 def _print(path: Path, run: Run, record: PolicyRecord, reason: str, lines: list[str], exact: str | None) -> None:
     from tandem.learn.validation import within_tolerance
 
-    out = console()
+    out = make_console()
     out.print(f"[bold]Policy {record.index}[/bold] of {escape(str(path))}", highlight=False)
     table = Table("", "mean ± 95 %", box=None, header_style="bold")
-    for label, value in objectives(record.objectives, record.half_width).items():
+    for label, value in format_objectives(record.objectives, record.half_width).items():
         table.add_row(label, value)
     table.add_row("rounds in violation", f"{record.violation_rate:.2%}")
     out.print(table)
@@ -124,7 +124,7 @@ def _print(path: Path, run: Run, record: PolicyRecord, reason: str, lines: list[
     safe = within_tolerance(run.front.violation_rate, run.options.tolerance)
     if not safe.all():
         beyond = f"more than {run.options.tolerance:.3g} of rounds in violation"
-        left_out = f"{policies(int((~safe).sum()))} with {beyond} left out."
+        left_out = f"{plural_policies(int((~safe).sum()))} with {beyond} left out."
         out.print(left_out if safe.any() else f"Beware: every policy of this front has {beyond}.", highlight=False)
     out.print("\nTo use it in Python:", highlight=False)
     for line in lines:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from tandem.cli.formatting import check_writable
-from tandem.cli.options import JsonOption, print_json, working
-from tandem.cli.task_options import DataOption, counting, task_overrides
+from tandem.cli.options import JsonOption, print_json, spinner
+from tandem.cli.task_options import DataOption, progress_bar, task_overrides
 from tandem.scenario import load_scenario
 
 
@@ -39,21 +39,21 @@ def pretrain(
     assert written is not None
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
-    from tandem.federated.tasks.base import task_of
+    from tandem.federated.tasks.base import build_task
     from tandem.federated.tasks.models import weight_count
-    from tandem.federated.tasks.pretraining import Progressed, kept_at, read_pretrained
+    from tandem.federated.tasks.pretraining import Progressed, cache_path, read_pretrained
     from tandem.federated.tasks.pretraining import pretrain as make
 
-    found = task_of(written)
-    with working(f"Reading the data of {task}"):
+    found = build_task(written)
+    with spinner(f"Reading the data of {task}"):
         read = found.data()
-    recipe = found.recipe if epochs is None else dataclasses.replace(found.recipe, epochs=epochs)
-    path = kept_at(found, read, recipe, seed) if out is None else out
+    recipe = found.pretrain_config if epochs is None else dataclasses.replace(found.pretrain_config, epochs=epochs)
+    path = cache_path(found, read, recipe, seed) if out is None else out
     known = out is None and path.exists()
     if known:
         model = read_pretrained(found, path)
     else:
-        with counting(
+        with progress_bar(
             f"Pre-training for {task}: {recipe.epochs} epochs of {len(read.pretraining):,} images"
         ) as progress:
 

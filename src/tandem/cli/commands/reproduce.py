@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from tandem.cli.options import JsonOption, print_json
-from tandem.cli.task_options import DataOption, counting, task_overrides
+from tandem.cli.task_options import DataOption, progress_bar, task_overrides
 from tandem.errors import InputError
 
 if TYPE_CHECKING:
     from tandem.experiments.report import Report
-    from tandem.experiments.sweep import Done, Engine
+    from tandem.experiments.sweep import Executor, JobOutcome
 
 # As text: what they are is only known to modules that import JAX, and help should not wait for it.
 NAMES = (
@@ -104,13 +104,13 @@ def reproduce(
 
     folder = out or Path("reproduced") / (scale if task is None else f"{scale}-{task}")
     if task is not None:
-        from tandem.experiments.task_calibration import on_task
+        from tandem.experiments.task_calibration import calibrate_scale
 
         experiments_named(names or [], True, algorithms or [])  # before anything is measured for them
-        with counting(f"Calibrating on {task}, unless that is done") as progress:
-            chosen = on_task(chosen, task, data, folder, lambda done, of: progress(done, of, "cells"))
+        with progress_bar(f"Calibrating on {task}, unless that is done") as progress:
+            chosen = calibrate_scale(chosen, task, data, folder, lambda done, of: progress(done, of, "cells"))
     what = plan(names or [], chosen, algorithms or [])
-    with Watching(folder) as watcher:
+    with SweepProgress(folder) as watcher:
         report = carry_out(what, folder, where, together or seeds_together(chosen.seeds), watcher)
     if as_json:
         print_json(_document(report, folder))
@@ -118,7 +118,7 @@ def reproduce(
         _print(report, folder)
 
 
-class Watching:
+class SweepProgress:
     """How a sweep looks while it goes on: a bar on a terminal, a line for each job elsewhere, both on stderr."""
 
     def __init__(self, folder: Path) -> None:
@@ -130,7 +130,7 @@ class Watching:
         self._finished = self._cells = self._begun_with = 0
         self._began = time.monotonic()
 
-    def __enter__(self) -> Watching:
+    def __enter__(self) -> SweepProgress:
         if self._bar:
             self._bar.start()
         return self
@@ -143,7 +143,7 @@ class Watching:
         if kind is KeyboardInterrupt and self._cells:
             self._say(f"{self._finished} of {self._cells} cells are finished; the same command goes on from there.")
 
-    def beginning(self, finished: int, cells: int) -> None:
+    def on_start(self, finished: int, cells: int) -> None:
         self._finished = self._begun_with = finished
         self._cells = cells
         self._began = time.monotonic()
@@ -151,7 +151,7 @@ class Watching:
         if self._bar and self._task is not None:
             self._bar.update(self._task, total=cells, completed=finished)
 
-    def ended(self, done: Done) -> None:
+    def on_job_end(self, done: JobOutcome) -> None:
         self._finished += len(done.job) if done.failure is None else 0
         seeds = f" and {len(done.job) - 1} more seeds" if len(done.job) > 1 else ""
         how = f"failed: {done.failure}" if done.failure else "done"
@@ -173,18 +173,18 @@ class Watching:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _engine(name: str, address: str | None, gpus: float, workers: int) -> Engine:
+def _engine(name: str, address: str | None, gpus: float, workers: int) -> Executor:
     if name == "ray":
-        from tandem.experiments.ray_executor import Cluster
+        from tandem.experiments.ray_executor import RayExecutor
 
-        return Cluster(address, gpus=gpus)
+        return RayExecutor(address, gpus=gpus)
     if name != "here":
         raise InputError(f"--engine {name}: is not known; choose here or ray.")
     if address is not None or gpus:
         raise InputError("--address and --gpus are for a Ray cluster; add --engine ray, or leave them out.")
-    from tandem.experiments.executors import Here, Processes
+    from tandem.experiments.executors import ProcessExecutor, SerialExecutor
 
-    return Here() if workers == 1 else Processes(workers)
+    return SerialExecutor() if workers == 1 else ProcessExecutor(workers)
 
 
 def _document(report: Report, folder: Path) -> dict[str, object]:
@@ -194,7 +194,7 @@ def _document(report: Report, folder: Path) -> dict[str, object]:
         "statements": [
             {"experiment": section.name, "stated": one.stated, "found": one.found, "verdict": one.verdict}
             for section in report.sections
-            for one in section.statements
+            for one in section.claims
         ],
     }
 
@@ -204,7 +204,7 @@ def _print(report: Report, folder: Path) -> None:
     colours = {"agrees": "green", "disagrees": "red", "open": "yellow"}
     for section in report.sections:
         console.print(f"[bold]{section.title}[/bold] ({section.name})", highlight=False)
-        for one in section.statements:
+        for one in section.claims:
             console.print(f"  [{colours[one.verdict]}]{one.verdict:9}[/] ", one.stated, highlight=False, soft_wrap=True)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts().items())
     console.print(f"Statements: {counts}.", highlight=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem.cli.formatting import console, print_table
+from tandem.cli.formatting import make_console, print_table
 from tandem.cli.options import JsonOption, print_json
 from tandem.errors import InputError
 
@@ -37,7 +37,7 @@ def runs(
     if not entries:
         typer.echo(f"There are no runs in {folder}; 'tandem train' makes one.")
         return
-    out = console()
+    out = make_console()
     print_table(out, [_cells(entry) for entry in entries], NUMBERS, SPARE)
     for entry in entries:
         if entry.problem is not None:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
-from tandem.cli.task_options import preparing
-from tandem.scenario import device_profiles, device_table, dump_scenario, load_scenario, preset_names
+from tandem.cli.task_options import task_spinner
+from tandem.scenario import build_device_table, device_profiles, dump_scenario, load_scenario, preset_names
 
 app = typer.Typer(help="List, show and check scenarios.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def show(
 
 
 def _show_devices(loaded: Any, as_json: bool) -> None:
-    drawn = device_table(loaded)
+    drawn = build_device_table(loaded)
     columns = {
         "χ_tr (M)": drawn.training_cycles_per_sample / 1e6,
         "χ_in (M)": drawn.inference_cycles_per_request / 1e6,
@@ -77,10 +77,10 @@ def check(scenario: ScenarioArgument, overrides: SetOption = None, as_json: Json
     loaded = load_scenario(scenario, overrides or [])
     from tandem.feel.system import build_system
 
-    with preparing(loaded):
-        envelope = build_system(loaded).envelope
-    trainers = envelope.most_trainers.tolist()
-    samples = envelope.trainable_data.tolist()
+    with task_spinner(loaded):
+        envelope = build_system(loaded).worst_case
+    trainers = envelope.max_trainers.tolist()
+    samples = envelope.max_trainable_data.tolist()
     found = {
         "scenario": loaded.name,
         "devices": loaded.fleet.size,

@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, working
-from tandem.cli.task_options import DataOption, TaskOption, agreement, agreement_rows, preparing, task_overrides
+from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, spinner
+from tandem.cli.task_options import DataOption, TaskOption, fidelity, fidelity_rows, task_overrides, task_spinner
 from tandem.errors import InputError, did_you_mean
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 
 if TYPE_CHECKING:
     from tandem.feel import FleetState, RoundOutcome
-    from tandem.policy import Rule
+    from tandem.policy import Heuristic
     from tandem.runs.simulation import Simulation
 
     History = tuple[FleetState, RoundOutcome]
@@ -66,23 +66,23 @@ def simulate(
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
     from tandem.feel.system import build_system
     from tandem.io.atomic import results_folder
-    from tandem.runs.simulation import histories, simulation_of
     from tandem.runs.simulation import simulate as play
+    from tandem.runs.simulation import simulate_histories, summarise
     from tandem.runs.trace import check_format
 
     rule = _rule(policy, settings or [])
     if trace != "none":
         check_format(trace)
-    with preparing(loaded):
+    with task_spinner(loaded):
         system = build_system(loaded)
     folder = results_folder(out or Path("simulations") / f"{loaded.name}-{policy}", RESULT)
     chosen = range(first_seed, first_seed + seeds)
-    with working(
+    with spinner(
         f"Simulating {policy} on {loaded.name}: {loaded.fleet.size} devices, {loaded.rounds} rounds, {seeds} seeds"
     ):
         # Real models take their time: what they did is kept, for all that is told of it.
-        played = list(histories(system, rule, chosen)) if loaded.accuracy.task else None
-        result = play(system, rule, chosen) if played is None else simulation_of(chosen, played)
+        played = list(simulate_histories(system, rule, chosen)) if loaded.accuracy.task else None
+        result = play(system, rule, chosen) if played is None else summarise(chosen, played)
     rows = loaded.fleet.size * loaded.rounds * seeds
     detailed = rows <= MOST_ROWS
     document: dict[str, Any] = {
@@ -93,7 +93,7 @@ def simulate(
         "rounds": loaded.rounds,
         "shield": loaded.shield.enabled,
         **result.summary(),
-        **({} if played is None else agreement(loaded, played)),
+        **({} if played is None else fidelity(loaded, played)),
         "folder": str(folder),
     }
     for name in DETAILS:  # of an earlier run: they would not belong to this result
@@ -101,11 +101,13 @@ def simulate(
     _write_text(folder / RESULT, json.dumps(document, indent=2) + "\n")
     _write_text(folder / "scenario.yaml", dump_scenario(loaded))
     if detailed:
-        with working("Writing the trace and the figure"):
-            first = played[0] if played else next(histories(system, rule, chosen[:1]))
+        with spinner("Writing the trace and the figure"):
+            first = played[0] if played else next(simulate_histories(system, rule, chosen[:1]))
             _write_figures(folder, loaded, system, first, f"{policy} on {loaded.name}, seed {first_seed}")
             if trace != "none":
-                _write_trace(folder / f"trace.{trace}", loaded, chosen, played or histories(system, rule, chosen))
+                _write_trace(
+                    folder / f"trace.{trace}", loaded, chosen, played or simulate_histories(system, rule, chosen)
+                )
     if as_json:
         print_json(document)
         return
@@ -114,12 +116,12 @@ def simulate(
         typer.echo(f"The trace would have {rows:,} rows; use fewer devices, rounds or seeds for a trace and a figure.")
 
 
-def _rule(policy: str, settings: list[str]) -> Rule:
-    from tandem.policy import RULES
+def _rule(policy: str, settings: list[str]) -> Heuristic:
+    from tandem.policy import HEURISTICS
 
-    if policy not in RULES:
-        raise InputError(f"--policy {policy}: is not a policy; {did_you_mean(policy, RULES)}.")
-    rule = RULES[policy]()
+    if policy not in HEURISTICS:
+        raise InputError(f"--policy {policy}: is not a policy; {did_you_mean(policy, HEURISTICS)}.")
+    rule = HEURISTICS[policy]()
     known = vars(rule)
     changes = {}
     for text in settings:
@@ -132,23 +134,23 @@ def _rule(policy: str, settings: list[str]) -> Rule:
                 raise ValueError
         except ValueError:
             raise InputError(f"--policy-set {text}: {value!r} is not a number; write {name}={known[name]}.") from None
-    return RULES[policy](**{**known, **changes})
+    return HEURISTICS[policy](**{**known, **changes})
 
 
 def _write_trace(path: Path, loaded: Scenario, seeds: range, played: Iterable[History]) -> None:
     from tandem.runs.trace import trace_table, write_trace
-    from tandem.scenario import device_table
+    from tandem.scenario import build_device_table
 
-    names = device_table(loaded).names
+    names = build_device_table(loaded).names
     write_trace(path, (trace_table(seed, names, *history) for seed, history in zip(seeds, played, strict=True)))
 
 
 def _write_figures(folder: Path, loaded: Scenario, system: Any, played: History, title: str) -> None:
     from tandem.runs.plot_simulation import write_figure
-    from tandem.scenario import device_table
+    from tandem.scenario import build_device_table
 
     states, outcome = played
-    write_figure(folder / "figure.png", title, device_table(loaded).names, system, states, outcome)
+    write_figure(folder / "figure.png", title, build_device_table(loaded).names, system, states, outcome)
     if outcome.estimated_accuracy is not None:
         from tandem.federated.plots import write_fidelity_figure
 
@@ -156,9 +158,9 @@ def _write_figures(folder: Path, loaded: Scenario, system: Any, played: History,
 
 
 def _write_text(path: Path, text: str) -> None:
-    from tandem.io.atomic import written_whole
+    from tandem.io.atomic import atomic_write
 
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -184,7 +186,7 @@ def _print(result: Simulation, summary: str, document: dict[str, Any]) -> None:
     table.add_row("samples discarded", f"{document['discarded_samples']:.4g}", "")
     table.add_row("trainers a round", f"{document['trainers_per_round']:.2f}", "")
     table.add_row("round length (s)", f"{document['round_s']:.2f}", "")
-    for row in agreement_rows(document):
+    for row in fidelity_rows(document):
         table.add_row(*row)
     console.print(table)
     console.print(f"Written to {document['folder']}/", highlight=False)

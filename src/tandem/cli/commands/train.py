@@ -20,7 +20,7 @@ from tandem.scenario import load_scenario
 if TYPE_CHECKING:
     from tandem.runs.run import Run
     from tandem.runs.run_dir import RunRecord
-    from tandem.runs.trainer import Listener
+    from tandem.runs.trainer import Callback
 
 # As text: what they are is only known to modules that import JAX, and help should not wait for it.
 ALGORITHMS = "tandem (one network for any preference), c-moppo (the paper's), pg-morl, s-ppo, r-ppo, moea-d or nsga2"
@@ -60,7 +60,7 @@ def train(
     overrides: SetOption = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--train-set", metavar="NAME=VALUE", help="An option of the algorithm, such as clip=0.2."),
+        typer.Option("--train-set", metavar="NAME=VALUE", help="An option of the algorithm, such as clip_eps=0.2."),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -138,8 +138,8 @@ def _check_agrees(
     asked: list[str],
 ) -> None:
     """Refuse what contradicts the run: it goes on as it was begun, or not at all."""
-    from tandem.learn.registry import changed_options, options_from
-    from tandem.runs.problem import with_shield_of
+    from tandem.learn.registry import config_from_document, override_config
+    from tandem.runs.problem import override_shield
     from tandem.runs.run_dir import RECORD, SCENARIO, read_scenario
 
     fix = "leave that out, or train into another folder without --resume"
@@ -147,25 +147,25 @@ def _check_agrees(
     for name, value in given.items():
         if value is not None and value != known[name]:
             raise InputError(f"{name} {value}: the run in {folder} was begun with {known[name]}; {fix}.")
-    options = options_from(record.algorithm, record.options, f"{folder / RECORD}: options")
+    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: options")
     for text in asked:
-        if changed_options(record.algorithm, options, [text]) != options:
+        if override_config(record.algorithm, options, [text]) != options:
             name = text.partition("=")[0]
             raise InputError(f"{text}: the run in {folder} was begun with {name}={getattr(options, name)}; {fix}.")
     if scenario is not None or overrides:
         own = read_scenario(folder)
         said = load_scenario(scenario or folder / SCENARIO, overrides)
-        if with_shield_of(options, said) != own:
+        if override_shield(options, said) != own:
             raise InputError(f"{folder}: its scenario is not what SCENARIO and --set say; {fix}.")
 
 
 @contextlib.contextmanager
-def _shown(folder: Path, tensorboard: bool) -> Iterator[list[Listener]]:
+def _shown(folder: Path, tensorboard: bool) -> Iterator[list[Callback]]:
     """The listeners of a training; and how to go on if it does not come to its end."""
     from tandem.cli.progress import LiveProgress
     from tandem.runs.run_dir import RECORD
 
-    extra: list[Listener] = []
+    extra: list[Callback] = []
     if tensorboard:
         from tandem.runs.callbacks import TensorBoard
 

@@ -11,23 +11,23 @@ from matplotlib.figure import Figure
 
 from tandem.experiments.claims import (
     Algorithms,
+    Claim,
     Experiment,
+    ReportSection,
     Results,
-    Section,
-    Statement,
     Table,
-    judged,
+    check_claim,
     write_csv,
     write_figure,
 )
-from tandem.experiments.fidelity_table import NOTE, agreement_table, write_agreement
-from tandem.experiments.figures.convergence import ends, rounds_to
+from tandem.experiments.fidelity_table import NOTE, fidelity_table, write_fidelity
+from tandem.experiments.figures.convergence import final_values, rounds_to
 from tandem.experiments.figures.top3 import best_of
 from tandem.experiments.plotting import OURS, PROPOSED, draw_curves, label
-from tandem.experiments.reward_source import ORACLE, Ground
+from tandem.experiments.reward_source import ORACLE, RewardSource
 from tandem.experiments.scale import Scale
-from tandem.experiments.trial import Cell, Result, Values
-from tandem.stats import Estimate, difference, gain, mean
+from tandem.experiments.trial import Trial, TrialResult, Values
+from tandem.stats import Estimate, difference, mean, relative_gain
 
 NAME, TITLE = "accuracy-mapping", "Learning from estimated accuracy, judged by measured accuracy"
 GAP = 0.05  # to the oracle, at most
@@ -36,20 +36,20 @@ CONVERGED = 0.95  # of its own end: from there on a curve has converged
 LOOKS = ("#222222", "s"), ("#1f6fb2", "o"), ("#2a9d64", "D"), ("#d98c21", "^")  # of the oracle, and of mappings
 
 Curves = dict[str, list[Values]]  # by what was learned from, one a seed
-Group = tuple[str, str, list[Result]]  # of an algorithm, by what it learned from
+Group = tuple[str, str, list[TrialResult]]  # of an algorithm, by what it learned from
 
 
-def grounds(scale: Scale) -> tuple[Ground, ...]:
+def reward_sources(scale: Scale) -> tuple[RewardSource, ...]:
     """Every mapping, and the oracle, which sees the estimates of the first."""
-    return (*scale.grounds, scale.grounds[0].as_oracle())
+    return (*scale.reward_sources, scale.reward_sources[0].as_oracle())
 
 
-def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
+def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
     """Each algorithm on each ground."""
-    return [cell for a in algorithms for ground in grounds(scale) for cell in _seeds(scale, a, ground)]
+    return [cell for a in algorithms for ground in reward_sources(scale) for cell in _seeds(scale, a, ground)]
 
 
-def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
+def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
     """Write data and figure, and judge."""
     found = {a: _by_ground(scale, a, results) for a in algorithms}
     curves = {a: {name: [one.curve for one in own] for name, own in by.items()} for a, by in found.items()}
@@ -62,78 +62,81 @@ def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -
     ]
     write_csv(out / f"{NAME}.csv", ("algorithm", "learned_from", "seed", "rounds", "hypervolume", "sparsity"), rows)
     groups = [(a, name, own) for a, by in found.items() for name, own in by.items()]
-    write_agreement(out / f"{NAME}-estimates.csv", groups)
+    write_fidelity(out / f"{NAME}-estimates.csv", groups)
     _write_ends(out / f"{NAME}-ends.csv", groups)
-    task = scale.grounds[0].task
-    return Section(
+    task = scale.reward_sources[0].task
+    return ReportSection(
         name=f"{NAME} --task {task}",
         title=f"{TITLE} ({task})",
         about="The paper's figure of mapping functions against an oracle. Each algorithm is trained on estimates by "
         f"mappings that were calibrated on {task}, and, as an oracle, on measured accuracy; all fronts are measured by "
         f"the latter. {NOTE}",
-        statements=tuple(one for a, by in curves.items() for one in _statements(a, by)),
+        claims=tuple(one for a, by in curves.items() for one in _statements(a, by)),
         tables=(
             *(_table(a, by) for a, by in curves.items()),
             _ends(groups),
             _constants(scale),
-            agreement_table(groups, task),
+            fidelity_table(groups, task),
         ),
         figures=(_draw(curves, task, out),),
     )
 
 
-def falls(curve: Values) -> float:
+def total_decrease(curve: Values) -> float:
     """By how much a curve falls from mark to mark, all falls together, as a share of its end."""
     return float(np.maximum(-np.diff(curve[:, 1]), 0).sum() / curve[-1, 1])
 
 
-def _seeds(scale: Scale, algorithm: str, ground: Ground) -> list[Cell]:
-    return [scale.cell(algorithm, seed, ground=ground) for seed in range(scale.seeds)]
+def _seeds(scale: Scale, algorithm: str, ground: RewardSource) -> list[Trial]:
+    return [scale.trial(algorithm, seed, ground=ground) for seed in range(scale.seeds)]
 
 
-def _by_ground(scale: Scale, algorithm: str, results: Results) -> dict[str, list[Result]]:
-    return {one.name: [results[cell] for cell in _seeds(scale, algorithm, one)] for one in grounds(scale)}
+def _by_ground(scale: Scale, algorithm: str, results: Results) -> dict[str, list[TrialResult]]:
+    return {one.name: [results[cell] for cell in _seeds(scale, algorithm, one)] for one in reward_sources(scale)}
 
 
-def _statements(algorithm: str, curves: Curves) -> Iterator[Statement]:
+def _statements(algorithm: str, curves: Curves) -> Iterator[Claim]:
     """The paper's of its algorithm; of any other, the same is what we want to know of it."""
     whose = "" if algorithm == PROPOSED else "Ours: "
     who = label(algorithm)
     oracle = curves[ORACLE]
     mapped = {name: own for name, own in curves.items() if name != ORACLE}
-    behind = {name: gain(ends(own), ends(oracle)).scaled(-100) for name, own in mapped.items()}
-    yield judged(
+    behind = {name: relative_gain(final_values(own), final_values(oracle)).scaled(-100) for name, own in mapped.items()}
+    yield check_claim(
         f"{whose}{who} on mappings ends less than {GAP:.0%} below its oracle.",
         f"Behind it are {_said(behind, ' %')}.",
         *(gap.scaled(-1).shifted(100 * GAP) for gap in behind.values()),
     )
-    pairs = {pair: gain(*(ends(mapped[name]) for name in pair)).scaled(100) for pair in permutations(mapped, 2)}
+    pairs = {
+        pair: relative_gain(*(final_values(mapped[name]) for name in pair)).scaled(100)
+        for pair in permutations(mapped, 2)
+    }
     farthest = max(pairs, key=lambda pair: pairs[pair].value, default=None)
-    yield judged(
+    yield check_claim(
         f"{whose}{who} on mappings ends within {BETWEEN:.2%}, whichever it is.",
         "" if farthest is None else f"Farthest apart are {' and '.join(farthest)}, by {pairs[farthest]} %.",
         *(apart.scaled(-1).shifted(100 * BETWEEN) for apart in pairs.values()),
     )
     yield _faster(f"{whose}{who} converges faster on mappings than its oracle.", mapped, oracle)
     steadier = {name: difference(_falls(oracle), _falls(own)).scaled(100) for name, own in mapped.items()}
-    yield judged(
+    yield check_claim(
         f"{whose}{who} converges more steadily on mappings than its oracle.",
         f"Falls from mark to mark are smaller, in percent of the end, by {_said(steadier)}.",
         *steadier.values(),
     )
 
 
-def _faster(stated: str, mapped: Curves, oracle: list[Values]) -> Statement:
+def _faster(stated: str, mapped: Curves, oracle: list[Values]) -> Claim:
     everyone = [curve for own in (*mapped.values(), oracle) for curve in own]
     early = sum(_converged([curve])[0] == curve[0, 0] for curve in everyone)
     if 2 * early > len(everyone):  # nobody looked while they did
         found = (
             f"{early} of {len(everyone)} trainings are at {CONVERGED:.0%} of their own end by the first mark already."
         )
-        return Statement(stated, found, "open")
+        return Claim(stated, found, "open")
     sooner = {name: difference(_converged(oracle), _converged(own)).scaled(1e-3) for name, own in mapped.items()}
     found = f"{CONVERGED:.0%} of its own end is reached earlier, in thousands of rounds, by {_said(sooner)}."
-    return judged(stated, found, *sooner.values())
+    return check_claim(stated, found, *sooner.values())
 
 
 def _converged(curves: list[Values]) -> list[float]:
@@ -141,7 +144,7 @@ def _converged(curves: list[Values]) -> list[float]:
 
 
 def _falls(curves: list[Values]) -> list[float]:
-    return [falls(curve) for curve in curves]
+    return [total_decrease(curve) for curve in curves]
 
 
 def _said(estimates: dict[str, Estimate], unit: str = "") -> str:
@@ -151,8 +154,8 @@ def _said(estimates: dict[str, Estimate], unit: str = "") -> str:
 def _table(algorithm: str, curves: Curves) -> Table:
     rows = []
     for name, own in curves.items():
-        last = ends(own)
-        gap = "" if name == ORACLE else f"{gain(last, ends(curves[ORACLE])).scaled(100)} %"
+        last = final_values(own)
+        gap = "" if name == ORACLE else f"{relative_gain(last, final_values(curves[ORACLE])).scaled(100)} %"
         thousands = mean(_converged(own)).scaled(1e-3)
         rows.append((name, str(mean(last)), gap, str(thousands), f"{mean(_falls(own)).scaled(100)} %"))
     headings = ("learned from", "hypervolume", "beside the oracle", "thousands of rounds to 95 %", "falls")
@@ -185,7 +188,7 @@ def _ends(groups: list[Group]) -> Table:
 
 
 def _constants(scale: Scale) -> Table:
-    rows = [(one.mapping, *(f"{k:.4g}" for k in one.kappa), f"{one.decay_per_s:.4g}") for one in scale.grounds]
+    rows = [(one.mapping, *(f"{k:.4g}" for k in one.kappa), f"{one.decay_per_s:.4g}") for one in scale.reward_sources]
     return Table("As calibrated", ("mapping", "κ1", "κ2", "κ3", "ρ (1/s)"), tuple(rows))
 
 
@@ -202,4 +205,4 @@ def _draw(curves: dict[str, Curves], task: str, out: Path) -> str:
     return write_figure(figure, out, NAME)
 
 
-ACCURACY_MAPPING = Experiment(NAME, TITLE, cells, section, measured="only", algorithms=(PROPOSED, OURS))
+ACCURACY_MAPPING = Experiment(NAME, TITLE, trials, make_section, measured="only", algorithms=(PROPOSED, OURS))

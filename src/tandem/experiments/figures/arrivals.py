@@ -6,40 +6,44 @@ from pathlib import Path
 
 from tandem.experiments.claims import (
     Algorithms,
+    Claim,
     Experiment,
+    ReportSection,
     Results,
-    Section,
-    Statement,
-    by_value,
-    exceeds,
-    judged,
-    lead,
-    near,
-    others,
+    check_claim,
+    check_close,
+    describe_by_value,
 )
 from tandem.experiments.plotting import EVOLVED, GUIDED, OURS, PROPOSED, RANDOM, SCALARISED, label
 from tandem.experiments.scale import Scale
-from tandem.experiments.sweep_results import HYPERVOLUME, SPARSITY, Swept
-from tandem.experiments.trial import Cell
-from tandem.stats import Estimate, difference, mean_gain
+from tandem.experiments.sweep_results import (
+    HYPERVOLUME,
+    SPARSITY,
+    SweepResults,
+    claim_leads,
+    competitors,
+    describe_margin,
+)
+from tandem.experiments.trial import Trial
+from tandem.stats import Estimate, difference, mean_relative_gain
 
 TITLE = "Hypervolume and sparsity over the arrival rate"
 PAPERS_GAIN = 0.16  # of C-MOPPO over PG-MORL, mean over all rates
 
 
-def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
+def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
     """Every algorithm at every rate."""
-    return Swept(scale, algorithms, "rate", scale.rates, {}).all_cells()
+    return SweepResults(scale, algorithms, "rate", scale.rates, {}).all_trials()
 
 
-def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
+def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
     """Write data and figure, and judge."""
-    swept = Swept(scale, algorithms, "rate", scale.rates, results)
-    return Section(
+    swept = SweepResults(scale, algorithms, "rate", scale.rates, results)
+    return ReportSection(
         name="arrivals",
         title=TITLE,
         about="The paper's Fig. 5: each algorithm at each mean rate of requests (per second and device).",
-        statements=(*_of_the_paper(swept), *_of_ours(swept)),
+        claims=(*_of_the_paper(swept), *_of_ours(swept)),
         tables=(
             swept.table(HYPERVOLUME, "Hypervolume by arrival rate"),
             swept.table(SPARSITY, "Sparsity by arrival rate"),
@@ -48,48 +52,48 @@ def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -
     )
 
 
-def _of_the_paper(swept: Swept) -> list[Statement]:
+def _of_the_paper(swept: SweepResults) -> list[Claim]:
     rising_and_falling = [name for name in (PROPOSED, GUIDED, SCALARISED) if name in swept.algorithms]
     humps = {name: _hump(swept, name) for name in rising_and_falling}
     rises = {n: swept.first_to_last(SPARSITY, n) for n in (SCALARISED, EVOLVED) if n in swept.algorithms}
     return [
-        judged(
+        check_claim(
             "Hypervolume of C-MOPPO, PG-MORL and S-PPO first rises with the rate, then falls.",
             "Rise to the highest and fall from it: "
             + "; ".join(f"{label(name)} {rise} and {fall}" for name, (rise, fall) in humps.items()),
             *(part for hump in humps.values() for part in hump),
         ),
-        lead(swept, HYPERVOLUME, PROPOSED, "C-MOPPO has the highest hypervolume at every rate."),
+        claim_leads(swept, HYPERVOLUME, PROPOSED, "C-MOPPO has the highest hypervolume at every rate."),
         _mean_gain(swept, PROPOSED, "C-MOPPO is about 16 % above PG-MORL, the second best, on average."),
-        judged(
+        check_claim(
             "S-PPO comes next, slightly ahead of MOEA/D.",
-            exceeds(swept, HYPERVOLUME, SCALARISED, EVOLVED),
+            describe_margin(swept, HYPERVOLUME, SCALARISED, EVOLVED),
             *swept.ahead(HYPERVOLUME, SCALARISED, EVOLVED),
         ),
-        judged(
+        check_claim(
             "R+PPO is the worst at every rate.",
-            "; ".join(exceeds(swept, HYPERVOLUME, other, RANDOM) for other in others(swept, RANDOM)),
-            *(margin for other in others(swept, RANDOM) for margin in swept.ahead(HYPERVOLUME, other, RANDOM)),
+            "; ".join(describe_margin(swept, HYPERVOLUME, other, RANDOM) for other in competitors(swept, RANDOM)),
+            *(margin for other in competitors(swept, RANDOM) for margin in swept.ahead(HYPERVOLUME, other, RANDOM)),
         ),
-        judged(
+        check_claim(
             "Sparsity of S-PPO and MOEA/D rises with the rate.",
-            f"From the lowest rate to the highest by {by_value(rises)}.",
+            f"From the lowest rate to the highest by {describe_by_value(rises)}.",
             *rises.values(),
         ),
-        lead(swept, SPARSITY, PROPOSED, "C-MOPPO has the lowest sparsity at every rate."),
+        claim_leads(swept, SPARSITY, PROPOSED, "C-MOPPO has the lowest sparsity at every rate."),
     ]
 
 
-def _of_ours(swept: Swept) -> list[Statement]:
+def _of_ours(swept: SweepResults) -> list[Claim]:
     if OURS not in swept.algorithms:
         return []
     return [
-        lead(swept, HYPERVOLUME, OURS, "Ours: Tandem has the highest hypervolume at every rate.", everyone=True),
+        claim_leads(swept, HYPERVOLUME, OURS, "Ours: Tandem has the highest hypervolume at every rate.", everyone=True),
         _mean_gain(swept, OURS, "Ours: Tandem is at least 16 % above PG-MORL on average.", at_least=True),
     ]
 
 
-def _hump(swept: Swept, algorithm: str) -> tuple[Estimate, Estimate]:
+def _hump(swept: SweepResults, algorithm: str) -> tuple[Estimate, Estimate]:
     """From the lowest rate up to the rate with the highest hypervolume, and from there down to the highest rate."""
     line = swept.line(HYPERVOLUME, algorithm)
     best = max(range(len(line)), key=lambda place: line[place].value)
@@ -97,16 +101,18 @@ def _hump(swept: Swept, algorithm: str) -> tuple[Estimate, Estimate]:
     return difference(top, first), difference(top, last)
 
 
-def _mean_gain(swept: Swept, algorithm: str, stated: str, at_least: bool = False) -> Statement:
+def _mean_gain(swept: SweepResults, algorithm: str, stated: str, at_least: bool = False) -> Claim:
     if not {algorithm, GUIDED} <= set(swept.algorithms):
-        return judged(stated, "")
+        return check_claim(stated, "")
     both = ([swept.seeds(HYPERVOLUME, name, value) for value in swept.values] for name in (algorithm, GUIDED))
-    gained = mean_gain(*both)
+    gained = mean_relative_gain(*both)
     found = f"{gained.scaled(100)} %"
     if at_least:
-        return judged(stated, found, Estimate(*(end - PAPERS_GAIN for end in (gained.value, gained.low, gained.high))))
-    close = near(stated, gained, PAPERS_GAIN, 0.25)
-    return Statement(stated, found, close.verdict)
+        return check_claim(
+            stated, found, Estimate(*(end - PAPERS_GAIN for end in (gained.value, gained.low, gained.high)))
+        )
+    close = check_close(stated, gained, PAPERS_GAIN, 0.25)
+    return Claim(stated, found, close.verdict)
 
 
-ARRIVALS = Experiment("arrivals", TITLE, cells, section)
+ARRIVALS = Experiment("arrivals", TITLE, trials, make_section)

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from tandem.experiments.claims import Algorithms, Experiment, Results, Section, Table, write_csv
+from tandem.experiments.claims import Algorithms, Experiment, ReportSection, Results, Table, write_csv
 from tandem.experiments.plotting import RANDOM, label
 from tandem.experiments.reference_front import REFERENCE_FRONT
 from tandem.experiments.scale import Scale
-from tandem.experiments.trial import RUN, Cell, Values, by_kind, folder_of
+from tandem.experiments.trial import RUN, Trial, Values, group_by_seed, trial_dir
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
-from tandem.learn.config import Options
-from tandem.pareto import front, hypervolume
-from tandem.policy.evaluate import played
+from tandem.learn.config import AlgorithmConfig
+from tandem.pareto import hypervolume, nondominated_indices
+from tandem.policy.evaluate import evaluate_policies
 from tandem.runs.run import open_run
 from tandem.runs.run_dir import write_json
 from tandem.runs.simulation import episode_keys
 from tandem.stats import mean
-from tandem.tree import member
+from tandem.tree import tree_index
 
 TITLE = "The best front known"
 TIMES = 10  # the rounds of a training, beside those at the same scale
@@ -34,84 +34,86 @@ MEASURED_ON = range(3_000_000, 3_000_064)
 # Larger steps: a tenfold budget in small ones would take a GPU ten times as long. And of the conditioned policy more
 # episodes near single goals, since of its front the ends are worth most beside those of the others.
 LARGER_STEPS: Mapping[str, Mapping[str, Any]] = {
-    "tandem": {"episodes": 128, "concentration": 0.25},
-    "c-moppo": {"episodes": 32},
-    "pg-morl": {"episodes": 32},
-    "s-ppo": {"episodes": 32},
-    "moea-d": {"episodes": 32, "judged_by": 8},
-    "nsga2": {"episodes": 32, "judged_by": 8},
+    "pc-ppo": {"num_envs": 128, "dirichlet_alpha": 0.25},
+    "c-moppo": {"num_envs": 32},
+    "pg-morl": {"num_envs": 32},
+    "s-ppo": {"num_envs": 32},
+    "moea-d": {"num_envs": 32, "episodes_per_eval": 8},
+    "nsga2": {"num_envs": 32, "episodes_per_eval": 8},
 }
 
 
-def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
+def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
     """The paper's fleet; random modes have nothing to add."""
-    steps = LARGER_STEPS if scale.name == "paper" else {}
+    steps = LARGER_STEPS if scale.name == "full" else {}
     return [
-        scale.cell(algorithm, seed, rounds=TIMES * scale.rounds, **steps.get(algorithm, {}))
+        scale.trial(algorithm, seed, budget=TIMES * scale.budget, **steps.get(algorithm, {}))
         for algorithm in algorithms
         if algorithm != RANDOM
         for seed in range(min(scale.seeds, SEEDS))
     ]
 
 
-def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
+def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
     """Put the fronts together, measure what is best once more, and write it."""
-    wanted = cells(scale, algorithms)
-    reference = np.array(Options().reference)
+    wanted = trials(scale, algorithms)
+    reference = np.array(AlgorithmConfig().reference_point)
     everyone = np.concatenate([results[cell].front for cell in wanted])
     owner = np.concatenate([np.full(len(results[cell].front), place) for place, cell in enumerate(wanted)])
     within = np.concatenate([np.arange(len(results[cell].front)) for cell in wanted])
-    best = front(everyone * IN_USERS_UNITS)
+    best = nondominated_indices(everyone * IN_USERS_UNITS)
     measured = _measured_again(wanted, owner[best], within[best], out)
-    kept = front(measured * IN_USERS_UNITS)
+    kept = nondominated_indices(measured * IN_USERS_UNITS)
     points = measured[kept]
     volume = hypervolume(points * IN_USERS_UNITS, reference * IN_USERS_UNITS)
     makers = [wanted[place] for place in owner[best][kept]]
     rows = [(cell.algorithm, cell.seed, *point) for cell, point in zip(makers, points, strict=True)]
     write_csv(out / "reference.csv", ("algorithm", "seed", *OBJECTIVES), rows)
     write_json(out / REFERENCE_FRONT, _document(scale, wanted, results, rows, volume))
-    return Section(
+    return ReportSection(
         name="reference",
         title=TITLE,
-        about=f"{len(everyone):,} policies of {len(wanted)} trainings of {TIMES * scale.rounds:,} rounds, "
+        about=f"{len(everyone):,} policies of {len(wanted)} trainings of {TIMES * scale.budget:,} rounds, "
         f"in larger steps; {len(best):,} are not dominated, and {len(points):,} still are not when measured on "
         f"{len(MEASURED_ON)} other seeds: hypervolume {volume:.2f}.",
-        statements=(),
+        claims=(),
         tables=(_table(wanted, results, makers, volume),),
     )
 
 
-def _measured_again(wanted: list[Cell], owner: Values, within: Values, out: Path) -> Values:
+def _measured_again(wanted: list[Trial], owner: Values, within: Values, out: Path) -> Values:
     """The chosen policies of each run on other seeds, in the user's units, violations counting as their penalty."""
     found = np.full((len(owner), 3), np.nan)
     for place in np.unique(owner):
-        run = open_run(folder_of(wanted[int(place)], out) / RUN)
+        run = open_run(trial_dir(wanted[int(place)], out) / RUN)
         mine = np.flatnonzero(owner == place)
-        policies = member(run.policies(), within[mine])
-        rewards = [part.reward.mean(axis=1) for part in played(run.system(), policies, episode_keys(MEASURED_ON))]
+        policies = tree_index(run.policies(), within[mine])
+        rewards = [
+            part.reward.mean(axis=1) for part in evaluate_policies(run.system(), policies, episode_keys(MEASURED_ON))
+        ]
         found[mine] = np.concatenate(rewards) * IN_USERS_UNITS
     return found
 
 
 def _document(
-    scale: Scale, wanted: list[Cell], results: Results, rows: list[tuple[Any, ...]], volume: float
+    scale: Scale, wanted: list[Trial], results: Results, rows: list[tuple[Any, ...]], volume: float
 ) -> dict[str, Any]:
-    single = {kind[0].algorithm: [results[cell].hypervolume for cell in kind] for kind in by_kind(wanted)}
+    single = {kind[0].algorithm: [results[cell].hypervolume for cell in kind] for kind in group_by_seed(wanted)}
     return {
         "command": f"tandem reproduce reference --scale {scale.name}",
         "scenario": {"extends": "paper", "fleet.size": scale.size, "workload.request_rate_per_s": scale.rate},
         "trainings": len(wanted),
-        "rounds": TIMES * scale.rounds,
+        "rounds": TIMES * scale.budget,
         "options": {cell.algorithm: cell.changes for cell in wanted},
         "seeds": [MEASURED_ON.start, MEASURED_ON.stop],
         "hypervolume": volume,
-        "reference": list(Options().reference),
+        "reference": list(AlgorithmConfig().reference_point),
         "hypervolumes_of_single_trainings": single,
         "policies": [dict(zip(("algorithm", "seed", *OBJECTIVES), row, strict=True)) for row in rows],
     }
 
 
-def _table(wanted: list[Cell], results: Results, makers: list[Cell], volume: float) -> Table:
+def _table(wanted: list[Trial], results: Results, makers: list[Trial], volume: float) -> Table:
     rows = []
     for name in dict.fromkeys(cell.algorithm for cell in wanted):
         own = mean([results[cell].hypervolume for cell in wanted if cell.algorithm == name])
@@ -120,4 +122,4 @@ def _table(wanted: list[Cell], results: Results, makers: list[Cell], volume: flo
     return Table("With ten times the rounds", ("", "hypervolume", "share of the best", "policies in it"), tuple(rows))
 
 
-BEST_KNOWN = Experiment("reference", TITLE, cells, section)
+REFERENCE = Experiment("reference", TITLE, trials, make_section)

@@ -7,11 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.experiments.claims import Algorithms, Experiment, Results, Section, Statement, Table, judged, write_csv
-from tandem.experiments.fidelity_table import NOTE, agreement_table, write_agreement
+from tandem.experiments.claims import (
+    Algorithms,
+    Claim,
+    Experiment,
+    ReportSection,
+    Results,
+    Table,
+    check_claim,
+    write_csv,
+)
+from tandem.experiments.fidelity_table import NOTE, fidelity_table, write_fidelity
 from tandem.experiments.plotting import OURS, PAPERS, PROPOSED, SCALARISED, label
 from tandem.experiments.scale import Scale
-from tandem.experiments.trial import Cell, Values
+from tandem.experiments.trial import Trial, Values
 from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.stats import Estimate, difference, mean
 
@@ -21,15 +30,15 @@ GOALS = ("accuracy", "latency", "energy")
 UNITS = ("", " s", " J")
 
 
-def cells(scale: Scale, algorithms: Algorithms) -> list[Cell]:
+def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
     """Every algorithm on the paper's fleet."""
-    scale = scale.longer or scale
+    scale = scale.long_budget or scale
     return [cell for algorithm in algorithms for cell in _seeds(scale, algorithm)]
 
 
-def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
+def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
     """Write data and table, and judge."""
-    scale = scale.longer or scale
+    scale = scale.long_budget or scale
     tops = {a: [best_of(results[cell].front) for cell in _seeds(scale, a)] for a in algorithms}
     rows = [
         (a, seed, GOALS[goal], place + 1, *top[goal, place])
@@ -40,30 +49,30 @@ def section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -
     ]
     headings = ("algorithm", "seed", "oriented_to", "place", "accuracy", "latency_s", "energy_j")
     write_csv(out / "top3.csv", headings, rows)
-    said = Section(
+    said = ReportSection(
         name="top3",
         title=TITLE,
         about="The paper's Table III, with the simulator's estimated accuracy. Means over seeds of the first, second "
         "and third best of each front. The paper averages neither over trainings nor says which one it shows.",
-        statements=(*_of_the_paper(tops), *_of_ours(tops)),
+        claims=(*_of_the_paper(tops), *_of_ours(tops)),
         tables=(_table(tops),),
     )
-    return _measured(said, scale, algorithms, results, out) if scale.grounds else said
+    return _measured(said, scale, algorithms, results, out) if scale.reward_sources else said
 
 
-def _measured(said: Section, scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> Section:
+def _measured(said: ReportSection, scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
     """The section of a table with accuracy as measured on a task."""
-    ground = scale.grounds[0]
+    ground = scale.reward_sources[0]
     groups = [(a, ground.name, [results[cell] for cell in _seeds(scale, a)]) for a in algorithms]
-    write_agreement(out / "top3-estimates.csv", groups)
+    write_fidelity(out / "top3-estimates.csv", groups)
     return replace(
         said,
         name=f"top3 --task {ground.task}",
         title=f"{TITLE} ({ground.task})",
         about=f"The paper's Table III, with accuracy as measured on {ground.task}. Fronts were trained on estimates by "
-        f"the mapping {ground.mapping}, as calibrated there, for {scale.rounds:,} rounds; the three best are so by "
+        f"the mapping {ground.mapping}, as calibrated there, for {scale.budget:,} rounds; the three best are so by "
         f"what was measured. Means over {scale.seeds} seeds of the first, second and third best of each front. {NOTE}",
-        tables=(*said.tables, agreement_table(groups, ground.task)),
+        tables=(*said.tables, fidelity_table(groups, ground.task)),
     )
 
 
@@ -80,10 +89,10 @@ def repeated(top: Values) -> float:
     return 1 - len(np.unique(rows, axis=0)) / len(rows)
 
 
-def _seeds(scale: Scale, algorithm: str) -> list[Cell]:
+def _seeds(scale: Scale, algorithm: str) -> list[Trial]:
     """On a task, only those that accuracy-mapping draws are measured on the way: there it costs."""
-    marks = None if not scale.grounds or algorithm in (PROPOSED, OURS) else 1
-    return [scale.cell(algorithm, seed, marks=marks) for seed in range(scale.seeds)]
+    marks = None if not scale.reward_sources or algorithm in (PROPOSED, OURS) else 1
+    return [scale.trial(algorithm, seed, marks=marks) for seed in range(scale.seeds)]
 
 
 def _best(tops: list[Values], goal: int) -> list[float]:
@@ -94,16 +103,16 @@ def _ahead(tops: dict[str, list[Values]], first: str, second: str, goal: int) ->
     return difference(_best(tops[first], goal), _best(tops[second], goal)).scaled(float(IN_USERS_UNITS[goal]))
 
 
-def _leads(tops: dict[str, list[Values]], algorithm: str, rivals: list[str], goal: int, stated: str) -> Statement:
+def _leads(tops: dict[str, list[Values]], algorithm: str, rivals: list[str], goal: int, stated: str) -> Claim:
     if algorithm not in tops:
-        return judged(stated, "")
+        return check_claim(stated, "")
     ahead = {name: _ahead(tops, algorithm, name, goal) for name in rivals}
     own = mean(_best(tops[algorithm], goal))
     said = ", ".join(f"{label(name)}'s by {margin}{UNITS[goal]}" for name, margin in ahead.items())
-    return judged(stated, f"Its best is {own}{UNITS[goal]}, better than {said}.", *ahead.values())
+    return check_claim(stated, f"Its best is {own}{UNITS[goal]}, better than {said}.", *ahead.values())
 
 
-def _of_the_paper(tops: dict[str, list[Values]]) -> list[Statement]:
+def _of_the_paper(tops: dict[str, list[Values]]) -> list[Claim]:
     rivals = [name for name in tops if name in PAPERS and name != PROPOSED]
     said = [
         _leads(tops, PROPOSED, rivals, goal, f"C-MOPPO has the best {GOALS[goal]} of all ({value}).")
@@ -111,14 +120,14 @@ def _of_the_paper(tops: dict[str, list[Values]]) -> list[Statement]:
     ]
     stated = "Scalarised methods repeat policies under different orientations, C-MOPPO does not."
     if not {SCALARISED, PROPOSED} <= set(tops):
-        return [*said, judged(stated, "")]
+        return [*said, check_claim(stated, "")]
     shares = {name: [repeated(top) for top in tops[name]] for name in (SCALARISED, PROPOSED)}
     found = ", ".join(f"{label(name)} {mean(own).scaled(100)} %" for name, own in shares.items())
     margin = difference(shares[SCALARISED], shares[PROPOSED])
-    return [*said, judged(stated, f"Of nine policies are repetitions: {found}.", margin)]
+    return [*said, check_claim(stated, f"Of nine policies are repetitions: {found}.", margin)]
 
 
-def _of_ours(tops: dict[str, list[Values]]) -> list[Statement]:
+def _of_ours(tops: dict[str, list[Values]]) -> list[Claim]:
     if OURS not in tops:
         return []
     rivals = [name for name in tops if name != OURS]
@@ -136,4 +145,4 @@ def _table(tops: dict[str, list[Values]]) -> Table:
     return Table("Accuracy, latency and energy of the three best in each objective", headings, tuple(rows))
 
 
-TOP3 = Experiment("top3", TITLE, cells, section, measured="also")
+TOP3 = Experiment("top3", TITLE, trials, make_section, measured="also")

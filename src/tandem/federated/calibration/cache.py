@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 
 Values = NDArray[np.float64]
 
 
-class Notebook:
+class MeasurementCache:
     """What was measured so far, in a file if there is a path. One of something else, by its title, is begun anew."""
 
     def __init__(self, path: Path | None = None, title: str = "") -> None:
@@ -22,7 +22,7 @@ class Notebook:
         written = _read(path) if path is not None else {}
         self._cells: dict[str, list[float]] = written["cells"] if written.get("title") == title else {}
 
-    def found(self, cell: tuple[float, ...]) -> Values | None:
+    def get(self, cell: tuple[float, ...]) -> Values | None:
         """What was measured in a cell, if it was."""
         values = self._cells.get(str(cell))
         return None if values is None else np.asarray(values, np.float64)
@@ -31,7 +31,7 @@ class Notebook:
         """Keep what was measured in a cell."""
         self._cells[str(cell)] = values.tolist()
         if self._path is not None:
-            with written_whole(self._path) as temporary:
+            with atomic_write(self._path) as temporary:
                 temporary.write_text(json.dumps({"title": self._title, "cells": self._cells}), encoding="utf-8")
 
 

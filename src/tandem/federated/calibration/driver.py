@@ -19,15 +19,15 @@ import numpy as np
 
 from tandem import __version__
 from tandem.errors import InputError, did_you_mean
-from tandem.federated.calibration.cache import Notebook
+from tandem.federated.calibration.cache import MeasurementCache
 from tandem.federated.calibration.fit import Fit, fit_all
 from tandem.federated.calibration.grid import VOLUMES, Measurements, measure, plan_for
 from tandem.federated.plots import write_calibration_figure
-from tandem.federated.simulation import FederatedTruth
+from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.system import System
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 from tandem.scenario import Scenario, dump_scenario
-from tandem.scenario.plugins import AccuracyMapping
+from tandem.scenario.plugins import AccuracyMappingConfig
 
 RESULT, SCENARIO, TABLE, FIGURE = "calibration.json", "scenario.yaml", "measurements.csv", "calibration.png"
 SO_FAR = "measured-so-far.json"
@@ -63,7 +63,7 @@ class Calibration:
         """The scenario with a fit's constants, and without the task: estimated accuracy costs nothing."""
         accuracy = self.scenario.accuracy
         changes = {
-            "mapping": AccuracyMapping.choose({"kind": fit.kind, "kappa": fit.kappa}),
+            "mapping": AccuracyMappingConfig.parse({"kind": fit.kind, "kappa": fit.kappa}),
             "model_decay_per_s": fit.decay_per_s,
             "pretrained": self.measured.pretrained,
             "task": None,
@@ -87,19 +87,19 @@ def calibrate(
     measured is kept in the folder, if there is one, until ``write_calibration`` has put the whole there: whoever is
     interrupted goes on from there.
     """
-    truth = system.truth
-    assert isinstance(truth, FederatedTruth)
+    truth = system.measured_accuracy
+    assert isinstance(truth, FederatedSimulation)
     round_s = max(scenario.limits.round_floor_s, scenario.limits.idle_round_s)
     length = max(FEWEST_ROUNDS, scenario.rounds) if rounds is None else rounds
     plan = plan_for(truth, system.size, round_s, max(VOLUMES), length)
     how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
-    notebook = None if folder is None else Notebook(folder / SO_FAR, _title(scenario, truth, how))
+    notebook = None if folder is None else MeasurementCache(folder / SO_FAR, _title(scenario, truth, how))
     measured = measure(truth, plan, worlds, seed, told=told, notebook=notebook)
     fits = fit_all(measured)
     return Calibration(scenario, measured, fits, chosen_fit(fits, mapping), how)
 
 
-def _title(scenario: Scenario, truth: FederatedTruth, how: dict[str, Any]) -> str:
+def _title(scenario: Scenario, truth: FederatedSimulation, how: dict[str, Any]) -> str:
     """All that a measurement depends on: cells of another one are none of this."""
     said = [__version__, scenario.model_dump_json(), json.dumps(how), str(jax.default_backend())]
     arrays = jax.tree.leaves((truth.model, truth.pool))
@@ -126,7 +126,7 @@ def write_calibration(folder: Path, found: Calibration) -> None:
     for fit in found.fits:
         _write(folder / f"{fit.kind}.yaml", _as_yaml(found, fit, task))
     _write(folder / SCENARIO, _as_yaml(found, found.chosen, task))
-    with written_whole(folder / TABLE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(folder / TABLE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(found.measured.rows())
@@ -144,5 +144,5 @@ def _as_yaml(found: Calibration, fit: Fit, task: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

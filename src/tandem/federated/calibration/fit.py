@@ -12,16 +12,21 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from tandem.federated.calibration.grid import Measurements
-from tandem.scenario.plugins import AccuracyMapping, LogExponential, LogRational, PowerLawExponential
+from tandem.scenario.plugins import (
+    AccuracyMappingConfig,
+    LogExponentialConfig,
+    LogRationalConfig,
+    PowerLawExponentialConfig,
+)
 
 Values = NDArray[np.float64]
 Shape = Callable[[Values, Values, float, float], Values]
 
 # G(x, y) / k1, in double precision and for whole grids; a test holds them to those of the simulator.
-SHAPES: dict[type[AccuracyMapping], Shape] = {
-    LogExponential: lambda x, y, k2, k3: np.log1p(k2 * x) * np.exp(-k3 * y),
-    PowerLawExponential: lambda x, y, k2, k3: x**k2 * np.exp(-k3 * y),
-    LogRational: lambda x, y, k2, k3: np.log1p(k2 * x) / (1 + k3 * y),
+SHAPES: dict[type[AccuracyMappingConfig], Shape] = {
+    LogExponentialConfig: lambda x, y, k2, k3: np.log1p(k2 * x) * np.exp(-k3 * y),
+    PowerLawExponentialConfig: lambda x, y, k2, k3: x**k2 * np.exp(-k3 * y),
+    LogRationalConfig: lambda x, y, k2, k3: np.log1p(k2 * x) / (1 + k3 * y),
 }
 STARTS = [(k2, k3) for k2 in (0.01, 0.3, 3.0) for k3 in (1e-3, 1e-2)]
 SMALLEST, LARGEST = 1e-9, 1e6  # of a constant; a scenario may say no more
@@ -29,14 +34,14 @@ STEEPEST = 3.0  # exponent of a power law that is still to have diminishing retu
 
 
 @dataclass(frozen=True)
-class Goodness:
+class FitQuality:
     """How far estimates are from what was measured."""
 
     r2: float
     rmse: float
 
     @classmethod
-    def of(cls, measured: Values, estimated: Values) -> Goodness:
+    def from_residuals(cls, measured: Values, estimated: Values) -> FitQuality:
         """R^2 and the root of the mean square error."""
         residual = float(np.mean((measured - estimated) ** 2))
         spread = float(np.var(measured))
@@ -50,8 +55,8 @@ class Fit:
     kind: str
     kappa: tuple[float, float, float]
     decay_per_s: float  # rho
-    server: Goodness  # of G(x, y) for a model of age 0
-    device: Goodness  # of exp(-rho delta) G(x, y) for models of all ages
+    server: FitQuality  # of G(x, y) for a model of age 0
+    device: FitQuality  # of exp(-rho delta) G(x, y) for models of all ages
 
     def estimate(self, samples: Values, data_age_s: Values, model_age_s: Values) -> Values:
         """exp(-rho delta) G(x, y), bounded to [0, 1] as in the simulator."""
@@ -87,7 +92,7 @@ def fit_decay(measured: Measurements) -> float:
     return float(found.x[0])
 
 
-def _fit(kind: type[AccuracyMapping], measured: Measurements, decay_per_s: float) -> Fit:
+def _fit(kind: type[AccuracyMappingConfig], measured: Measurements, decay_per_s: float) -> Fit:
     shape = SHAPES[kind]
     x, y = (grid.ravel() for grid in np.meshgrid(measured.samples, measured.data_age_s, indexing="ij"))
     fresh = measured.accuracy[..., 0].ravel()
@@ -102,20 +107,23 @@ def _fit(kind: type[AccuracyMapping], measured: Measurements, decay_per_s: float
         return np.asarray(k1 * bare - fresh)
 
     # By logarithms the constants stay positive whatever their size; from several starts, for valleys are long.
-    highest = STEEPEST if kind is PowerLawExponential else LARGEST
+    highest = STEEPEST if kind is PowerLawExponentialConfig else LARGEST
     bounds = np.log([SMALLEST, SMALLEST]), np.log([highest, LARGEST])
     starts = [np.log(start) for start in STARTS if start[0] < highest]
     tries = [scipy.optimize.least_squares(residuals, start, bounds=bounds) for start in starts]
     best = min(tries, key=lambda found: float(found.cost)).x
     k1, (k2, k3) = min(scale(best)[0], LARGEST), np.exp(best)
     kappa = (_shortened(k1), _shortened(k2), _shortened(k3))
-    made = Fit(_name(kind), kappa, _shortened(decay_per_s), Goodness(0, 0), Goodness(0, 0))
+    made = Fit(_name(kind), kappa, _shortened(decay_per_s), FitQuality(0, 0), FitQuality(0, 0))
     estimated = made.estimate(*np.meshgrid(measured.samples, measured.data_age_s, measured.model_age_s, indexing="ij"))
-    server, device = Goodness.of(fresh, estimated[..., 0].ravel()), Goodness.of(measured.accuracy, estimated)
+    server, device = (
+        FitQuality.from_residuals(fresh, estimated[..., 0].ravel()),
+        FitQuality.from_residuals(measured.accuracy, estimated),
+    )
     return dataclasses.replace(made, server=server, device=device)
 
 
-def _name(kind: type[AccuracyMapping]) -> str:
+def _name(kind: type[AccuracyMappingConfig]) -> str:
     return str(kind.model_fields["kind"].default)
 
 

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.federated.calibration.cache import Notebook
-from tandem.federated.data import Samples, requests_at
-from tandem.federated.drift import DeviceWorld, device_world
-from tandem.federated.fedavg import Model, federated_average, local_update, right_answers
+from tandem.federated.calibration.cache import MeasurementCache
+from tandem.federated.data import Samples, sample_requests
+from tandem.federated.drift import DeviceDrift, init_device_drift
+from tandem.federated.fedavg import Model, count_correct, federated_average, local_update
 from tandem.federated.ragged import capacity_for
-from tandem.federated.simulation import FederatedTruth
+from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.types import Array, Count, RandomKey, Scalar
 
 VOLUMES = (8, 16, 32, 64, 128, 256, 512)  # x, samples of a round, all trainers together
@@ -33,7 +33,7 @@ SPANS = 4  # a trainer's samples come from so many times
 Values = NDArray[np.float64]
 
 
-class Plan(eqx.Module):
+class MeasurementPlan(eqx.Module):
     """How a cell is measured; what shapes the program is static."""
 
     round_s: Scalar  # between two trainings
@@ -64,12 +64,14 @@ class Measurements:
             yield tuple(float(value) for value in (x, y, age, self.accuracy[place], self.standard_error[place]))
 
 
-def plan_for(truth: FederatedTruth, devices: int, round_s: float, most_samples: int, rounds: int) -> Plan:
+def plan_for(
+    truth: FederatedSimulation, devices: int, round_s: float, most_samples: int, rounds: int
+) -> MeasurementPlan:
     """A plan whose cells last so many rounds, a third of them to settle."""
-    trainers = min(truth.slots.trainers, devices)
+    trainers = min(truth.capacities.trainers, devices)
     measured = 6
     apart = max(1, (rounds - rounds // 3) // measured)
-    return Plan(
+    return MeasurementPlan(
         round_s=jnp.asarray(round_s, float),
         trainers=trainers,
         devices=devices,
@@ -82,25 +84,25 @@ def plan_for(truth: FederatedTruth, devices: int, round_s: float, most_samples: 
 
 
 def measure(
-    truth: FederatedTruth,
-    plan: Plan,
+    truth: FederatedSimulation,
+    plan: MeasurementPlan,
     worlds: int,
     seed: int,
     volumes: Sequence[int] = VOLUMES,
     data_ages_s: Sequence[float] = DATA_AGES_S,
     model_ages_s: Sequence[float] = MODEL_AGES_S,
     told: Callable[[int, int], None] = lambda done, of: None,
-    notebook: Notebook | None = None,
+    notebook: MeasurementCache | None = None,
 ) -> Measurements:
     """Measure cell by cell, those that are not in the notebook; ``told`` hears how many are done, of how many."""
-    notebook = notebook or Notebook()
+    notebook = notebook or MeasurementCache()
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 301), worlds)
     ages = jnp.asarray(model_ages_s, float)
     cells = [(x, y) for x in volumes for y in data_ages_s]
     seen: list[Values] = []
     for done, (x, y) in enumerate(cells):
         told(done, len(cells))
-        found = notebook.found((x, y))
+        found = notebook.get((x, y))
         if found is None:
             found = np.asarray(_cell(truth, plan, keys, jnp.asarray(x), jnp.asarray(y, float), ages), np.float64)
             notebook.add((x, y), found)
@@ -121,16 +123,18 @@ def measure(
 
 
 @eqx.filter_jit
-def _cell(truth: FederatedTruth, plan: Plan, keys: Array, samples: Count, age_s: Scalar, ages_s: Array) -> Array:
+def _cell(
+    truth: FederatedSimulation, plan: MeasurementPlan, keys: Array, samples: Count, age_s: Scalar, ages_s: Array
+) -> Array:
     """[worlds, times, model ages]: the accuracy of the server's model."""
     return jax.vmap(lambda key: _in_one_world(truth, plan, key, samples, age_s, ages_s))(keys)
 
 
 def _in_one_world(
-    truth: FederatedTruth, plan: Plan, key: RandomKey, samples: Count, age_s: Scalar, ages_s: Array
+    truth: FederatedSimulation, plan: MeasurementPlan, key: RandomKey, samples: Count, age_s: Scalar, ages_s: Array
 ) -> Array:
     """[times, model ages]: the accuracy of the server's model in one world."""
-    worlds = jax.vmap(lambda n: device_world(key, n, truth.pool.classes))(jnp.arange(plan.devices))
+    worlds = jax.vmap(lambda n: init_device_drift(key, n, truth.pool.classes))(jnp.arange(plan.devices))
     spans = plan.trainers * SPANS
     # Of x samples each of the spans of all trainers gets its share, the first ones what does not divide.
     shares = (samples // spans + (jnp.arange(spans) < samples % spans)).reshape(plan.trainers, SPANS)
@@ -140,7 +144,7 @@ def _in_one_world(
         who = (number * plan.trainers + jnp.arange(plan.trainers)) % plan.devices
         trainers = jax.tree.map(lambda leaf: leaf[who], worlds)
 
-        def update(world: DeviceWorld, share: Array) -> tuple[Model, Count]:
+        def update(world: DeviceDrift, share: Array) -> tuple[Model, Count]:
             gathered, count = _aged_samples(truth, plan, world, share, number, now_s, age_s)
             return local_update(server, gathered, count, truth.iterations, truth.learning_rate), count
 
@@ -158,25 +162,33 @@ def _in_one_world(
 
 
 def _aged_samples(
-    truth: FederatedTruth, plan: Plan, world: DeviceWorld, share: Array, number: Count, now_s: Scalar, age_s: Scalar
+    truth: FederatedSimulation,
+    plan: MeasurementPlan,
+    world: DeviceDrift,
+    share: Array,
+    number: Count,
+    now_s: Scalar,
+    age_s: Scalar,
 ) -> tuple[Samples, Count]:
     """A trainer's samples from times evenly spread over the last 2 y seconds: their mean age is y."""
-    gathered = Samples.none(SPANS * plan.capacity, truth.pool.images.shape[1:])
+    gathered = Samples.init(SPANS * plan.capacity, truth.pool.images.shape[1:])
     count = jnp.zeros((), jnp.int32)
     for span in range(SPANS):
         time_s = now_s - 2 * age_s * (span + 0.5) / SPANS
         serial = ((number * SPANS + span) * plan.capacity + jnp.arange(plan.capacity)).astype(jnp.int32)
-        gathered = gathered.followed_by(count, requests_at(truth.pool, truth.drift, world, serial, time_s))
+        gathered = gathered.append(count, sample_requests(truth.pool, truth.drift, world, serial, time_s))
         count = count + share[span]
     return gathered, count
 
 
-def _accuracy(truth: FederatedTruth, plan: Plan, worlds: Any, server: Model, first: Count, time_s: Scalar) -> Scalar:
+def _accuracy(
+    truth: FederatedSimulation, plan: MeasurementPlan, worlds: Any, server: Model, first: Count, time_s: Scalar
+) -> Scalar:
     """The share of right answers to requests of all devices at a time; requests that nobody trains on."""
     serial = -1 - (first * plan.probes + jnp.arange(plan.probes)).astype(jnp.int32)
 
-    def right(world: DeviceWorld) -> Count:
-        asked = requests_at(truth.pool, truth.drift, world, serial, time_s)
-        return right_answers(server, asked, jnp.asarray(plan.probes))
+    def right(world: DeviceDrift) -> Count:
+        asked = sample_requests(truth.pool, truth.drift, world, serial, time_s)
+        return count_correct(server, asked, jnp.asarray(plan.probes))
 
     return jnp.sum(jax.vmap(right)(worlds)) / (plan.devices * plan.probes)

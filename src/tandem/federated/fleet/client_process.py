@@ -13,35 +13,35 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
 from tandem.errors import InputError
-from tandem.federated.fleet.client_store import Device
-from tandem.federated.fleet.messages import GarbledError, to_bytes
-from tandem.federated.fleet.server_plan import opened, plan
+from tandem.federated.fleet.client_store import ClientHandler
+from tandem.federated.fleet.messages import ProtocolError, to_bytes
+from tandem.federated.fleet.server_plan import init_server, plan_round
 from tandem.policy.heuristics import Threshold
 
-CALLER_S = 10.0  # a caller who says nothing for so long is left
+READ_TIMEOUT_S = 10.0  # a caller who says nothing for so long is left
 
 
-def warm(device: Device) -> None:
+def warm_up(device: ClientHandler) -> None:
     """Compile everything a round needs, on a copy of the device that is thrown away."""
-    problem = device.place.problem
-    order = plan(problem, Threshold(), opened(problem, "warming")).instructions[device.place.number]
+    problem = device.context.spec
+    order = plan_round(problem, Threshold(), init_server(problem, "warming")).instructions[device.context.number]
     with tempfile.TemporaryDirectory() as folder:
         copy = replace(device, folder=Path(folder))
         for number in range(2):
             train = order.model_copy(update={"round": number, "train": number == 1})
-            copy.answer(to_bytes(train.model_copy(update={"clock_s": number * order.duration_s})))
+            copy.handle(to_bytes(train.model_copy(update={"clock_s": number * order.duration_s})))
 
 
-def listen(device: Device, address: Path, caller_s: float = CALLER_S) -> None:
+def serve_forever(device: ClientHandler, address: Path, caller_s: float = READ_TIMEOUT_S) -> None:
     """Answer until the process is ended. A message at a time: a device does one thing in a round."""
-    warm(device)
+    warm_up(device)
     address.unlink(missing_ok=True)  # of a process that was killed
     try:
         listener = Listener(str(address), family="AF_UNIX")
     except OSError as error:
         raise InputError(f"--address {address}: cannot be listened on ({error.strerror}); name another path.") from None
     address.chmod(0o600)
-    print(f"device {device.place.number} listens at {address}", file=sys.stderr, flush=True)
+    print(f"device {device.context.number} listens at {address}", file=sys.stderr, flush=True)
     with listener:
         while True:
             # Who hung up or says nothing is not our concern: the answer is kept, and the instruction may come again.
@@ -52,10 +52,10 @@ def listen(device: Device, address: Path, caller_s: float = CALLER_S) -> None:
                     caller.send_bytes(answer)
 
 
-def _answer(device: Device, said: bytes) -> bytes | None:
+def _answer(device: ClientHandler, said: bytes) -> bytes | None:
     try:
-        return device.answer(said)
-    except (GarbledError, OSError) as error:  # no instruction for us; another process at work, or the disk is full
+        return device.handle(said)
+    except (ProtocolError, OSError) as error:  # no instruction for us; another process at work, or the disk is full
         print(f"refused: {error}", file=sys.stderr, flush=True)
         return None
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import InputError
-from tandem.federated.fleet.client import Station, newcomer, obey
-from tandem.federated.fleet.client_round import Counts, Place
+from tandem.federated.fleet.client import ProtocolState, handle_instruction, initial_state
+from tandem.federated.fleet.client_round import ClientContext, ClientSnapshot
 from tandem.federated.fleet.hardware import Hardware
-from tandem.federated.fleet.messages import GarbledError, Instruction, Report, from_bytes, to_bytes
-from tandem.io.atomic import written_whole
-from tandem.io.tree_io import Arrays, arrays_of, filled, read_arrays, write_arrays
+from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
+from tandem.io.atomic import atomic_write
+from tandem.io.tree_io import Arrays, flatten_arrays, read_arrays, restore_arrays, write_arrays
 
 REPORT = "report"
 COUNTS = "counts."
@@ -34,10 +34,10 @@ def path_of(folder: Path, run: str, number: int) -> Path:
     return folder / run / f"device-{number}.safetensors"
 
 
-def keep(path: Path, station: Station) -> None:
+def save(path: Path, station: ProtocolState) -> None:
     """Write the state; it survives the process, and the machine's power."""
     report = b"" if station.report is None else to_bytes(station.report)
-    arrays = {COUNTS + name: array for name, array in arrays_of(station.counts).items()}
+    arrays = {COUNTS + name: array for name, array in flatten_arrays(station.snapshot).items()}
     arrays[REPORT] = np.frombuffer(report, np.uint8)
     note = {name: getattr(station, name) for name in ("run", "number", "round", "settled", "unsettled")}
     write_durably(path, arrays, note)
@@ -45,7 +45,7 @@ def keep(path: Path, station: Station) -> None:
 
 def write_durably(path: Path, arrays: Arrays, note: Mapping[str, Any]) -> None:
     """Write arrays and a note, all or nothing, onto the disk itself."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         write_arrays(temporary, arrays, note)
         _sync(temporary)  # before it takes its place, or a power cut could leave an empty file there
     _sync(path.parent)
@@ -59,7 +59,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def recall(path: Path, place: Place) -> Station | None:
+def load(path: Path, place: ClientContext) -> ProtocolState | None:
     """The state as it was kept; None if there is none. InputError if it is damaged, or of another fleet."""
     if not path.exists():
         return None
@@ -68,15 +68,17 @@ def recall(path: Path, place: Place) -> Station | None:
         stored = arrays.pop(REPORT).tobytes()
         report = from_bytes(Report, stored) if stored else None
         fields: dict[str, Any] = {name: note[name] for name in ("run", "number", "round", "settled", "unsettled")}
-    except (InputError, KeyError, GarbledError):  # what reads arrays speaks of training, which is no help here
+    except (InputError, KeyError, ProtocolError):  # what reads arrays speaks of training, which is no help here
         raise InputError(f"{path}: is damaged, or not the state of a device; move it away to begin anew.") from None
-    like = newcomer(place, note["run"], 0.0).counts
-    counts: Counts = filled(like, {name.removeprefix(COUNTS): array for name, array in arrays.items()}, path)
-    return Station(counts=counts, report=report, **fields)
+    like = initial_state(place, note["run"], 0.0).snapshot
+    counts: ClientSnapshot = restore_arrays(
+        like, {name.removeprefix(COUNTS): array for name, array in arrays.items()}, path
+    )
+    return ProtocolState(snapshot=counts, report=report, **fields)
 
 
 @contextmanager
-def alone_with(path: Path, patience_s: float) -> Iterator[None]:
+def file_lock(path: Path, patience_s: float) -> Iterator[None]:
     """No other process works on this state meanwhile; TimeoutError if one does for longer than ``patience_s``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + patience_s
@@ -96,21 +98,21 @@ PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
-class Device:
+class ClientHandler:
     """A device and the folder of its memory."""
 
-    place: Place
+    context: ClientContext
     folder: Path
     hardware: Hardware
     patience_s: float = PATIENCE_S
 
-    def answer(self, data: bytes) -> bytes:
+    def handle(self, data: bytes) -> bytes:
         """Obey, remember, report: in this order, so that what was reported is never forgotten."""
         order = from_bytes(Instruction, data)
-        path = path_of(self.folder, order.run, self.place.number)
-        with alone_with(path, self.patience_s):
-            before = recall(path, self.place)
-            after, report = obey(self.place, before, order, self.hardware)
+        path = path_of(self.folder, order.run, self.context.number)
+        with file_lock(path, self.patience_s):
+            before = load(path, self.context)
+            after, report = handle_instruction(self.context, before, order, self.hardware)
             if after is not before:
-                keep(path, after)
+                save(path, after)
         return to_bytes(report)

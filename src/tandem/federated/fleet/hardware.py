@@ -17,7 +17,7 @@ KILO = 1000  # cpufreq counts in kHz
 
 
 @dataclass(frozen=True)
-class Setting:
+class HardwareSetting:
     """What hardware runs at."""
 
     frequency_hz: float
@@ -29,7 +29,7 @@ class Hardware(Protocol):
 
     measured: bool  # whether computing takes as long as the wall clock says, and not as long as the formulas do
 
-    def apply(self, wanted: Setting) -> Setting:
+    def apply(self, wanted: HardwareSetting) -> HardwareSetting:
         """Set clock and power as near as possible to what is wanted; returns what was set."""
 
 
@@ -38,7 +38,7 @@ class SimulatedHardware:
 
     measured = False
 
-    def apply(self, wanted: Setting) -> Setting:
+    def apply(self, wanted: HardwareSetting) -> HardwareSetting:
         """As wanted."""
         return wanted
 
@@ -63,10 +63,10 @@ class Cpufreq:
                 "use --hardware simulated."
             ) from None
 
-    def apply(self, wanted: Setting) -> Setting:
+    def apply(self, wanted: HardwareSetting) -> HardwareSetting:
         """Cap every domain's clock; the slowest cap is what counts."""
         caps = [self._capped(domain, wanted.frequency_hz) for domain in self._domains]
-        return Setting(min(caps), wanted.power_w)
+        return HardwareSetting(min(caps), wanted.power_w)
 
     def _capped(self, domain: Path, frequency_hz: float) -> float:
         lowest, highest = (int((domain / f"cpuinfo_{end}_freq").read_text()) for end in ("min", "max"))

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from tandem.federated.fedavg import Model
-from tandem.io.tree_io import arrays_of, filled
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 
 Weights = dict[str, NDArray[Any]]  # a model, each array by its place in it
 Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
@@ -26,7 +26,7 @@ FIELDS = "fields"  # where the numbers of a message stand, beside the arrays of 
 MODEL = "model."
 
 
-class GarbledError(ValueError):
+class ProtocolError(ValueError):
     """What has arrived is no message of ours; says why in one sentence."""
 
 
@@ -44,7 +44,7 @@ class Message(BaseModel):
 class Instruction(Message):
     """What the server wants of a device, and what became of the device's last update."""
 
-    world: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]  # ``Problem.fingerprint``
+    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]  # ``Problem.fingerprint``
     train: bool
     power_w: Amount
     frequency_hz: Amount
@@ -85,8 +85,8 @@ class Report(Message):
 
 
 # Fields of a report that the simulator has under the same names: of a fleet's state, and of a round's outcome.
-STANDING = ("queue", "waited_s", "data", "data_age_s", "model_age_s")
-EVENTS = (
+STATE_FIELDS = ("queue", "waited_s", "data", "data_age_s", "model_age_s")
+OUTCOME_FIELDS = (
     *("power_w", "frequency_hz", "gain", "compute_s", "upload_s", "inference_s", "waiting_s", "latency_s", "energy_j"),
     *("arrived", "served", "dropped", "converted", "discarded"),
 )
@@ -111,28 +111,28 @@ def from_bytes(kind: type[Kind], data: bytes) -> Kind:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or kind.__name__.lower()
-        raise GarbledError(f"{where}: {first['msg'].lower()}.") from None
+        raise ProtocolError(f"{where}: {first['msg'].lower()}.") from None
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        raise GarbledError(f"it is no {kind.__name__.lower()} of a fleet.") from None
+        raise ProtocolError(f"it is no {kind.__name__.lower()} of a fleet.") from None
     return message.model_copy(update={"weights": weights or None})
 
 
 LARGEST = 1e6  # of a weight: beyond it a model has diverged, and its average with others would be no model either
 
 
-def model_of(weights: Weights, like: Model) -> Model:
+def validate_weights(weights: Weights, like: Model) -> Model:
     """The model of these weights, if they are finite and have the places, shapes and types of ``like``."""
-    needed = arrays_of(like)
+    needed = flatten_arrays(like)
     if weights.keys() != needed.keys():
-        raise GarbledError(f"weights: they are of another model, with {_differing(weights, needed)}.")
+        raise ProtocolError(f"weights: they are of another model, with {_differing(weights, needed)}.")
     for name, array in weights.items():
         wanted = needed[name]
         if array.shape != wanted.shape or array.dtype != wanted.dtype:
             found = f"{array.dtype}{list(array.shape)}"
-            raise GarbledError(f"weights: {name} is {found} and not {wanted.dtype}{list(wanted.shape)}.")
+            raise ProtocolError(f"weights: {name} is {found} and not {wanted.dtype}{list(wanted.shape)}.")
         if not np.isfinite(array).all() or np.abs(array).max(initial=0) > LARGEST:
-            raise GarbledError(f"weights: {name} holds numbers that are not finite, or beyond {LARGEST:g}.")
-    checked: Model = filled(like, weights, Path("message"))
+            raise ProtocolError(f"weights: {name} holds numbers that are not finite, or beyond {LARGEST:g}.")
+    checked: Model = restore_arrays(like, weights, Path("message"))
     return checked
 
 

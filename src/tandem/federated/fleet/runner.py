@@ -6,55 +6,46 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from tandem.federated.fleet.config import PROGRESS, RESULT, SCENARIO, FleetSettings, policy_named
+from tandem.federated.fleet.config import PROGRESS, RESULT, SCENARIO, FleetConfig, load_policy
 from tandem.federated.fleet.messages import Instruction
-from tandem.federated.fleet.server import Closed, close
-from tandem.federated.fleet.server_plan import Server, plan
-from tandem.federated.fleet.server_store import only_server, record, remembered
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.server import TimedRound, aggregate_round
+from tandem.federated.fleet.server_plan import ServerState, plan_round
+from tandem.federated.fleet.server_store import load_run, save_round, server_lock
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.io.atomic import written_whole
+from tandem.io.atomic import atomic_write
 from tandem.policy.base import Policy
 from tandem.runs.trace import Table, trace_table, write_trace
-from tandem.scenario import device_table, load_scenario
+from tandem.scenario import build_device_table, load_scenario
 
 # Takes instructions out, and brings what has come back by the deadline: a report's bytes, or why there is none.
-Carrier = Callable[[Sequence[Instruction]], Mapping[int, bytes | str]]
+Transport = Callable[[Sequence[Instruction]], Mapping[int, bytes | str]]
 
 
-@dataclass(frozen=True)
-class Played:
-    """A round that was played, and how long it took by the wall clock."""
-
-    closed: Closed
-    wall_s: float
-
-
-def rounds(
-    problem: Problem, policy: Policy, server: Server, number: int, carry: Carrier
-) -> Iterator[tuple[Server, Played]]:
+def run_rounds(
+    problem: FleetSpec, policy: Policy, server: ServerState, number: int, carry: Transport
+) -> Iterator[tuple[ServerState, TimedRound]]:
     """Play so many rounds from here on. A carrier that brings nothing, or rubbish, costs those devices that round."""
     for _ in range(number):
         began_s = time.perf_counter()
-        decided = plan(problem, policy, server)
-        server, closed = close(problem, server, decided, carry(decided.instructions))
-        yield server, Played(closed, time.perf_counter() - began_s)
+        decided = plan_round(problem, policy, server)
+        server, closed = aggregate_round(problem, server, decided, carry(decided.instructions))
+        yield server, TimedRound(closed, time.perf_counter() - began_s)
 
 
-def history(played: Sequence[Played]) -> tuple[FleetState, RoundOutcome]:
+def stack_rounds(played: Sequence[TimedRound]) -> tuple[FleetState, RoundOutcome]:
     """States before each round and outcomes, [rounds, ...] in NumPy, as ``runs.simulation.histories`` gives them."""
     plain = [
         (
-            dataclasses.replace(one.closed.before, key=jax.random.key_data(one.closed.before.key)),
-            one.closed.outcome,
+            dataclasses.replace(one.record.before, key=jax.random.key_data(one.record.before.key)),
+            one.record.outcome,
         )
         for one in played
     ]
@@ -62,18 +53,18 @@ def history(played: Sequence[Played]) -> tuple[FleetState, RoundOutcome]:
     return stacked
 
 
-def fleet_table(seed: int, names: Sequence[str], played: Sequence[Played]) -> Table:
+def fleet_table(seed: int, names: Sequence[str], played: Sequence[TimedRound]) -> Table:
     """The simulator's trace, and for each device whether it was heard and how long it worked by the wall clock."""
     return {
-        **trace_table(seed, names, *history(played)),
-        "reported": np.concatenate([one.closed.reported for one in played]),
-        "work_s": np.concatenate([one.closed.work_s for one in played]),
+        **trace_table(seed, names, *stack_rounds(played)),
+        "reported": np.concatenate([one.record.reported for one in played]),
+        "work_s": np.concatenate([one.record.work_s for one in played]),
     }
 
 
-def summary(names: Sequence[str], played: Sequence[Played]) -> dict[str, Any]:
+def summary(names: Sequence[str], played: Sequence[TimedRound]) -> dict[str, Any]:
     """A run in a few numbers, for a JSON document."""
-    _, outcome = history(played)
+    _, outcome = stack_rounds(played)
     means = np.asarray(outcome.objectives, np.float64).mean(axis=0) * IN_USERS_UNITS
     return {
         "rounds": len(played),
@@ -81,44 +72,44 @@ def summary(names: Sequence[str], played: Sequence[Played]) -> dict[str, Any]:
         "trainers_per_round": float(np.sum(outcome.trained, axis=-1).mean()),
         "simulated_s": float(np.sum(outcome.duration_s)),
         "wall_s_by_round": [one.wall_s for one in played],
-        "reports": int(sum(one.closed.reported.sum() for one in played)),
+        "reports": int(sum(one.record.reported.sum() for one in played)),
         "reports_expected": len(played) * len(names),
         "failures": [
             {"round": number, "device": names[n], "reason": reason}
             for number, one in enumerate(played)
-            for n, reason in one.closed.refused.items()
+            for n, reason in one.record.refused.items()
         ],
     }
 
 
-def play_into(folder: Path, settings: FleetSettings, problem: Problem, carry: Carrier) -> dict[str, Any]:
+def run_to_folder(folder: Path, settings: FleetConfig, problem: FleetSpec, carry: Transport) -> dict[str, Any]:
     """Play the rounds that are left; every file is whole or not there, also when the run is stopped."""
-    policy = policy_named(settings.policy, settings.prefer, problem.system)
-    names = device_table(load_scenario(folder / SCENARIO)).names
-    with only_server(folder):
-        server, played = remembered(folder, problem, policy, settings.run)
+    policy = load_policy(settings.policy, settings.prefer, problem.system)
+    names = build_device_table(load_scenario(folder / SCENARIO)).names
+    with server_lock(folder):
+        server, played = load_run(folder, problem, policy, settings.run)
         try:
-            for after, one in rounds(problem, policy, server, settings.rounds - len(played), carry):
-                record(folder, after, one)  # before anybody hears of the next
+            for after, one in run_rounds(problem, policy, server, settings.rounds - len(played), carry):
+                save_round(folder, after, one)  # before anybody hears of the next
                 played.append(one)
                 _append(folder / PROGRESS, _line(len(played), names, one))
         finally:
             if played and settings.trace != "none":
                 write_trace(folder / f"trace.{settings.trace}", [fleet_table(settings.seed, names, played)])
         document = summary(names, played)
-        with written_whole(folder / RESULT) as temporary:
+        with atomic_write(folder / RESULT) as temporary:
             temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return document
 
 
-def _line(done: int, names: Any, one: Played) -> dict[str, Any]:
-    outcome = one.closed.outcome
+def _line(done: int, names: Any, one: TimedRound) -> dict[str, Any]:
+    outcome = one.record.outcome
     return {
         "done": done,
         "trained": int(outcome.trained.sum()),
-        "reported": int(one.closed.reported.sum()),
+        "reported": int(one.record.reported.sum()),
         "wall_s": one.wall_s,
-        "failed": {names[n]: reason for n, reason in one.closed.refused.items()},
+        "failed": {names[n]: reason for n, reason in one.record.refused.items()},
     }
 
 

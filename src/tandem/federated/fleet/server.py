@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,9 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.federated.fedavg import Model, federated_average
-from tandem.federated.fleet.messages import EVENTS, STANDING, GarbledError, Instruction, Report, from_bytes, model_of
-from tandem.federated.fleet.server_plan import Flags, Plan, Server
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.messages import (
+    OUTCOME_FIELDS,
+    STATE_FIELDS,
+    Instruction,
+    ProtocolError,
+    Report,
+    from_bytes,
+    validate_weights,
+)
+from tandem.federated.fleet.server_plan import Flags, RoundPlan, ServerState
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.accuracy import server_accuracy
 from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.constraints import exceeds
@@ -28,12 +37,12 @@ from tandem.feel.queues import next_queue
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.types import Scalar
 
-SILENT = "no answer in time"
+NO_ANSWER = "no answer in time"
 ROUNDING = 1e-3  # single precision, over many rounds
 
 
 @dataclasses.dataclass(frozen=True)
-class Closed:
+class RoundRecord:
     """A round as it was: the state before it and what happened, as the simulator has them, and who failed how."""
 
     before: FleetState
@@ -43,26 +52,28 @@ class Closed:
     refused: dict[int, str]  # why a device's answer did not count
 
 
-def close(problem: Problem, server: Server, plan: Plan, answers: Mapping[int, bytes | str]) -> tuple[Server, Closed]:
+def aggregate_round(
+    problem: FleetSpec, server: ServerState, plan: RoundPlan, answers: Mapping[int, bytes | str]
+) -> tuple[ServerState, RoundRecord]:
     """End the round with what has arrived: by device, a report's bytes, or a word on why there is none."""
     reports: dict[int, Report] = {}
     updates: dict[int, Model] = {}
     refused: dict[int, str] = {}
     for order in plan.instructions:
-        answer = answers.get(order.device, SILENT)
+        answer = answers.get(order.device, NO_ANSWER)
         try:
             if isinstance(answer, str):
-                raise GarbledError(answer)
+                raise ProtocolError(answer)
             report = from_bytes(Report, answer)
             update = _checked(report, order, server.model, float(problem.system.round_max_s))
             _check_fits(report, problem)
-        except GarbledError as error:
+        except ProtocolError as error:
             refused[order.device] = str(error)
             continue
         reports[order.device] = report
         if update is not None:
             updates[order.device] = update
-    model = averaged(server.model, updates, {n: reports[n].samples for n in updates})
+    model = fedavg_updates(server.model, updates, {n: reports[n].samples for n in updates})
     return _after(problem, server, plan, reports, updates, model, refused)
 
 
@@ -71,32 +82,32 @@ def _checked(report: Report, order: Instruction, model: Model, round_max_s: floa
     for name in ("run", "device", "round"):
         found, wanted = getattr(report, name), getattr(order, name)
         if found != wanted:
-            raise GarbledError(f"{name}: the report is of {found}, and {wanted} was asked.")
+            raise ProtocolError(f"{name}: the report is of {found}, and {wanted} was asked.")
     if report.settled > order.acknowledged:
-        raise GarbledError(f"settled: round {report.settled} was never acknowledged.")
+        raise ProtocolError(f"settled: round {report.settled} was never acknowledged.")
     if not report.trained:
         return None
     if not order.train or report.weights is None:
-        raise GarbledError("trained: " + ("it has no update with it." if order.train else "it was told to serve."))
-    update = model_of(report.weights, model)
+        raise ProtocolError("trained: " + ("it has no update with it." if order.train else "it was told to serve."))
+    update = validate_weights(report.weights, model)
     late = bool(exceeds(jnp.asarray([report.compute_s + report.upload_s]), jnp.asarray(round_max_s))[0])
     return None if late else update
 
 
-def _check_fits(report: Report, problem: Problem) -> None:
+def _check_fits(report: Report, problem: FleetSpec) -> None:
     """Refuse more than a device has room for: it would outweigh everybody in the average, or in the next decision."""
     room = {
-        "samples": problem.task.slots.buffer,
+        "samples": problem.task.capacities.buffer,
         "queue": float(problem.system.queue_max),
         "data": float(problem.system.data_limit[report.device]),
     }
     for name, most in room.items():
         found = getattr(report, name)
         if found > most * (1 + ROUNDING):
-            raise GarbledError(f"{name}: {found:g} is more than a device has room for, {most:g}.")
+            raise ProtocolError(f"{name}: {found:g} is more than a device has room for, {most:g}.")
 
 
-def averaged(model: Model, updates: Mapping[int, Model], samples: Mapping[int, int]) -> Model:
+def fedavg_updates(model: Model, updates: Mapping[int, Model], samples: Mapping[int, int]) -> Model:
     """FedAvg over the updates that count, in the order of the devices."""
     if not updates:
         return model
@@ -106,14 +117,14 @@ def averaged(model: Model, updates: Mapping[int, Model], samples: Mapping[int, i
 
 
 def _after(
-    problem: Problem,
-    server: Server,
-    plan: Plan,
+    problem: FleetSpec,
+    server: ServerState,
+    plan: RoundPlan,
     reports: Mapping[int, Report],
     updates: Mapping[int, Model],
     model: Model,
     refused: dict[int, str],
-) -> tuple[Server, Closed]:
+) -> tuple[ServerState, RoundRecord]:
     size = problem.system.size
     reported = np.isin(np.arange(size), list(reports))
     trained = np.isin(np.arange(size), list(updates))
@@ -124,13 +135,15 @@ def _after(
             values[n] = getattr(report, name)
         return jnp.asarray(values)
 
-    silent = _nothing_done(server.belief, plan, problem.system.queue_max)
-    standing = {name: told(name, silent[name]) for name in STANDING}
-    events = {name: told(name, silent.get(name, getattr(plan.outcome, name))) for name in EVENTS}
+    silent = _nothing_done(server.estimate, plan, problem.system.queue_max)
+    standing = {name: told(name, silent[name]) for name in STATE_FIELDS}
+    events = {name: told(name, silent.get(name, getattr(plan.outcome, name))) for name in OUTCOME_FIELDS}
     accuracy = told("accuracy", server.accuracy)
     train = jnp.asarray([n in reports and reports[n].trained for n in range(size)])
-    before = server.belief
-    new_accuracy = server_accuracy(problem.system.mapping, jnp.asarray(trained), before.data, before.data_age_s)
+    before = server.estimate
+    new_accuracy = server_accuracy(
+        problem.system.accuracy_mapping, jnp.asarray(trained), before.data, before.data_age_s
+    )
     answered = jnp.asarray(reported)  # who was not heard gave nobody an answer
     objectives = round_objectives(
         train, jnp.where(answered, accuracy, 0.0), jnp.where(answered, events["latency_s"], 0.0), events["energy_j"]
@@ -159,9 +172,9 @@ def _after(
         last_action=Action(train, executed.power, executed.frequency),
         last_gain=events["gain"],
     )
-    after = Server(
+    after = ServerState(
         run=server.run,
-        belief=belief,
+        estimate=belief,
         accuracy=np.asarray(accuracy),
         model=model,
         acknowledged=np.where(trained, plan.round, server.acknowledged),
@@ -169,10 +182,10 @@ def _after(
         heard=reported,
     )
     work_s = np.array([reports[n].work_s if n in reports else 0.0 for n in range(size)])
-    return after, Closed(before, outcome, reported, work_s, refused)
+    return after, RoundRecord(before, outcome, reported, work_s, refused)
 
 
-def _nothing_done(before: FleetState, plan: Plan, queue_max: Scalar) -> dict[str, Any]:
+def _nothing_done(before: FleetState, plan: RoundPlan, queue_max: Scalar) -> dict[str, Any]:
     """What the server assumes of a device it has not heard: that requests came and nothing else happened."""
     duration_s = plan.outcome.duration_s
     queue, dropped = next_queue(jnp.ones(before.queue.shape, bool), before.queue, plan.outcome.arrived, queue_max)
@@ -186,3 +199,11 @@ def _nothing_done(before: FleetState, plan: Plan, queue_max: Scalar) -> dict[str
         "model_age_s": before.model_age_s + duration_s,
         **nothing,
     }
+
+
+@dataclass(frozen=True)
+class TimedRound:
+    """A round that was played, and how long it took by the wall clock."""
+
+    record: RoundRecord
+    wall_s: float

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from tandem.federated.fedavg import Model
 from tandem.federated.fleet.messages import Instruction
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.env import reset, step
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.feel.types import DeviceFlags, RandomKey
-from tandem.io.tree_io import arrays_of
+from tandem.io.tree_io import flatten_arrays
 from tandem.policy.base import Policy
 
 Numbers = NDArray[np.int64]
@@ -30,11 +30,11 @@ Flags = NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
-class Server:
+class ServerState:
     """The server between two rounds."""
 
     run: str
-    belief: FleetState  # as the devices reported it
+    estimate: FleetState  # as the devices reported it
     accuracy: NDArray[np.float32]  # of each device's answers, as last reported
     model: Model  # w, the average
     acknowledged: Numbers  # for each device, the last round whose update is in the model; -1 is none
@@ -43,7 +43,7 @@ class Server:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """A round that has been decided, not played."""
 
     round: int
@@ -52,39 +52,39 @@ class Plan:
     outcome: RoundOutcome
 
 
-def opened(problem: Problem, run: str) -> Server:
+def init_server(problem: FleetSpec, run: str) -> ServerState:
     """Before round 0: every device is believed to be there, with the pre-trained model and an idle round's requests."""
     size = problem.system.size
     none = np.full(size, -1)
     accuracy = np.full(size, float(problem.task.accuracy), np.float32)
     belief = reset(problem.system, problem.fleet_key)
-    return Server(run, belief, accuracy, problem.task.model, none, none, np.ones(size, bool))
+    return ServerState(run, belief, accuracy, problem.task.model, none, none, np.ones(size, bool))
 
 
-def plan(problem: Problem, policy: Policy, server: Server) -> Plan:
+def plan_round(problem: FleetSpec, policy: Policy, server: ServerState) -> RoundPlan:
     """Decide for every device."""
-    expected, outcome = _decided(problem.system, policy, server.belief, jnp.asarray(server.heard), problem.policy_key)
+    expected, outcome = _decided(problem.system, policy, server.estimate, jnp.asarray(server.heard), problem.policy_key)
     train = np.asarray(outcome.executed.train)
-    weights = arrays_of(server.model)
-    number = int(server.belief.round)
+    weights = flatten_arrays(server.model)
+    number = int(server.estimate.round)
     instructions = tuple(
         Instruction(
             run=server.run,
             device=n,
             round=number,
-            world=problem.fingerprint,
+            fingerprint=problem.fingerprint,
             weights=weights if train[n] or server.acknowledged[n] > server.settled[n] else None,
             train=bool(train[n]),
             power_w=float(outcome.power_w[n]),
             frequency_hz=float(outcome.frequency_hz[n]),
             trainers=int(train.sum()),
-            clock_s=float(server.belief.clock_s),
+            clock_s=float(server.estimate.clock_s),
             duration_s=float(outcome.duration_s),
             acknowledged=int(server.acknowledged[n]),
         )
         for n in range(problem.system.size)
     )
-    return Plan(number, instructions, expected, outcome)
+    return RoundPlan(number, instructions, expected, outcome)
 
 
 @eqx.filter_jit

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.ages import next_data_age, next_model_age
 from tandem.feel.arrivals import ArrivalProcess
 from tandem.feel.dynamics import advance
@@ -24,26 +24,26 @@ from tandem.feel.system import System
 from tandem.feel.types import Array, Count, DeviceFlags, PerDevice, RandomKey, Scalar
 from tandem.scenario.device_table import Column
 
-ABSENCE = 104  # the stream of randomness of what arrives while a device is away, apart from those of rounds
+ABSENCE_STREAM = 104  # the stream of randomness of what arrives while a device is away, apart from those of rounds
 
 
-class Counted(ArrivalProcess):
+class FixedArrivals(ArrivalProcess):
     """So many requests in a round of this length, known already."""
 
     number: PerDevice
     duration_s: Scalar
 
-    def arrived(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
+    def sample(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         return self.number
 
-    def most(self, duration_s: float, outage: float) -> Column:
+    def upper_quantile(self, duration_s: float, outage: float) -> Column:
         return np.asarray(self.number, np.float64)
 
     def mean_rate(self) -> Column:
         return np.asarray(self.number / self.duration_s, np.float64)
 
 
-class Surroundings(eqx.Module):
+class DeviceEnv(eqx.Module):
     """What a device lives in: the fleet's constants, its own place among them, and the world's randomness."""
 
     system: System
@@ -51,12 +51,12 @@ class Surroundings(eqx.Module):
     key: RandomKey  # of the episode
 
     @classmethod
-    def of(cls, problem: Problem, number: int) -> Surroundings:
+    def init(cls, problem: FleetSpec, number: int) -> DeviceEnv:
         """Of one device of a fleet."""
         return cls(problem.system, jnp.asarray(number, jnp.int32), problem.episode_key)
 
 
-class Order(eqx.Module):
+class DeviceAction(eqx.Module):
     """An instruction in numbers; values of the device are arrays of one."""
 
     train: DeviceFlags
@@ -67,7 +67,7 @@ class Order(eqx.Module):
     round: Count
 
 
-def alone(state: FleetState, number: int) -> FleetState:
+def slice_device(state: FleetState, number: int) -> FleetState:
     """One device of a fleet, as a fleet."""
     size = state.queue.shape[0]
 
@@ -80,11 +80,11 @@ def alone(state: FleetState, number: int) -> FleetState:
 
 
 @eqx.filter_jit
-def own_round(around: Surroundings, state: FleetState, order: Order) -> tuple[FleetState, RoundOutcome]:
+def device_round(around: DeviceEnv, state: FleetState, order: DeviceAction) -> tuple[FleetState, RoundOutcome]:
     """Play a round as ordered. After training, data and model are still as before: nothing is acknowledged yet."""
     gain_key, arrival_key = jax.random.split(jax.random.fold_in(around.key, order.round))
     gain = around.system.channel.gain(state.clock_s, gain_key)[around.number]
-    arrived = around.system.arrivals.arrived(state.clock_s, order.duration_s, arrival_key)[around.number]
+    arrived = around.system.arrivals.sample(state.clock_s, order.duration_s, arrival_key)[around.number]
     # Power and frequency are given, so that a choice between the lowest and the highest is none.
     action = Action(train=order.train, power=jnp.zeros(1), frequency=jnp.zeros(1))
     system = _own_system(around, order, arrived)
@@ -101,10 +101,10 @@ def own_round(around: Surroundings, state: FleetState, order: Order) -> tuple[Fl
 
 
 @eqx.filter_jit
-def after_absence(around: Surroundings, state: FleetState, away_s: Scalar, part: Count) -> tuple[FleetState, Scalar]:
+def advance_offline(around: DeviceEnv, state: FleetState, away_s: Scalar, part: Count) -> tuple[FleetState, Scalar]:
     """Time passes and nobody serves. Returns the state and the requests that the queue has admitted."""
-    key = jax.random.fold_in(jax.random.fold_in(around.key, ABSENCE), state.round + part)
-    arrived = around.system.arrivals.arrived(state.clock_s, away_s, key)[around.number][None]
+    key = jax.random.fold_in(jax.random.fold_in(around.key, ABSENCE_STREAM), state.round + part)
+    arrived = around.system.arrivals.sample(state.clock_s, away_s, key)[around.number][None]
     nobody = jnp.ones(1, bool)  # as if it trained: the queue is not served
     queue, dropped = next_queue(nobody, state.queue, arrived, around.system.queue_max)
     after = dataclasses.replace(
@@ -118,7 +118,7 @@ def after_absence(around: Surroundings, state: FleetState, away_s: Scalar, part:
     return after, (arrived - dropped)[0]
 
 
-def _own_system(around: Surroundings, order: Order, arrived: Scalar) -> System:
+def _own_system(around: DeviceEnv, order: DeviceAction, arrived: Scalar) -> System:
     """The fleet's system with one device, a round of the given length and a share of the uplink as if alone on it."""
     system, n = around.system, around.number
     devices = jax.tree.map(lambda leaf: leaf[n][None], system.devices)
@@ -132,7 +132,7 @@ def _own_system(around: Surroundings, order: Order, arrived: Scalar) -> System:
     return dataclasses.replace(
         system,
         devices=devices,
-        arrivals=Counted(arrived[None], order.duration_s),
+        arrivals=FixedArrivals(arrived[None], order.duration_s),
         bandwidth_hz=system.bandwidth_hz / jnp.maximum(order.trainers, 1),
         round_floor_s=order.duration_s,  # no shorter and no longer: the length of a round is the fleet's
         round_max_s=order.duration_s,

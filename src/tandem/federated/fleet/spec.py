@@ -11,22 +11,22 @@ from typing import Any
 import jax
 
 from tandem.errors import InputError
-from tandem.federated.simulation import FederatedTruth
-from tandem.feel.env import TRUTH
+from tandem.federated.simulation import FederatedSimulation
+from tandem.feel.env import MEASURED_STREAM
 from tandem.feel.system import System, build_system
 from tandem.feel.types import RandomKey
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import Scenario
 
-UNTOLD = ("name", "description", "rounds")  # of a scenario: not a part of what its devices live in
+EXCLUDED_FROM_FINGERPRINT = ("name", "description", "rounds")  # of a scenario: not a part of what its devices live in
 
 
 @dataclass(frozen=True)
-class Problem:
+class FleetSpec:
     """A fleet with a task. The same scenario and seed give the same world in every process."""
 
     system: System  # without the task: what the server plans with
-    task: FederatedTruth
+    task: FederatedSimulation
     fleet_key: RandomKey  # of the simulator's episode with this seed
     policy_key: RandomKey
     fingerprint: str  # of scenario and seed; another one is another world
@@ -37,25 +37,27 @@ class Problem:
         return jax.random.split(self.fleet_key)[1]
 
     @property
-    def world_key(self) -> RandomKey:
+    def drift_key(self) -> RandomKey:
         """What the devices' requests come from."""
-        return jax.random.fold_in(self.fleet_key, TRUTH)
+        return jax.random.fold_in(self.fleet_key, MEASURED_STREAM)
 
 
-def problem_of(scenario: Scenario, seed: int) -> Problem:
+def build_spec(scenario: Scenario, seed: int) -> FleetSpec:
     """The fleet of a scenario that has a task."""
     if scenario.accuracy.task is None:
         raise InputError("accuracy.task: a fleet needs models to run; name a task, such as --task digits.")
     system = build_system(scenario)
-    assert isinstance(system.truth, FederatedTruth)
+    assert isinstance(system.measured_accuracy, FederatedSimulation)
     fleet_key, policy_key = jax.random.split(episode_keys([seed])[0])
-    without = dataclasses.replace(system, truth=None)
-    return Problem(without, system.truth, fleet_key, policy_key, fingerprint(scenario, seed))
+    without = dataclasses.replace(system, measured_accuracy=None)
+    return FleetSpec(without, system.measured_accuracy, fleet_key, policy_key, fingerprint(scenario, seed))
 
 
 def fingerprint(scenario: Scenario, seed: int) -> str:
     """The same for the same world: whatever a run is called, and wherever a machine keeps its files."""
-    told = {name: part for name, part in scenario.model_dump(mode="json").items() if name not in UNTOLD}
+    told = {
+        name: part for name, part in scenario.model_dump(mode="json").items() if name not in EXCLUDED_FROM_FINGERPRINT
+    }
     text = json.dumps([_without_paths(told), seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

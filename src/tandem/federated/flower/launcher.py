@@ -22,9 +22,16 @@ from subprocess import Popen, TimeoutExpired
 from typing import Any
 
 from tandem.errors import InputError
-from tandem.federated.fleet.config import FAILURE, MEMORY, PROGRESS, RESULT, SCENARIO, FleetSettings
-from tandem.federated.flower.processes import ended_in_order, free_port, last_line, none_left, running, wait_for_port
-from tandem.federated.flower.reaper import POLL_S, end_marked
+from tandem.federated.fleet.config import DEVICES, FAILURE, PROGRESS, RESULT, SCENARIO, FleetConfig
+from tandem.federated.flower.processes import (
+    free_port,
+    last_line,
+    managed_process,
+    reap_on_exit,
+    sigterm_as_exit,
+    wait_for_port,
+)
+from tandem.federated.flower.reaper import POLL_S, kill_tagged
 
 ENGINES = ("simulation", "deployment")
 END_S = 15.0  # for a run to end once its result is there
@@ -37,34 +44,34 @@ def check_installed() -> None:
         raise InputError("tandem fleet: needs Flower; install it with pip install 'tandem[flower]'.")
 
 
-def play(launch: Launch, told: Told) -> dict[str, Any]:
+def launch_fleet(launch: LaunchConfig, told: Told) -> dict[str, Any]:
     """Run the fleet to its end; ``told`` hears of every round. All processes are gone when this returns or raises."""
     check_installed()
     (launch.folder / FAILURE).unlink(missing_ok=True)  # of an attempt that is resumed
     if launch.settings.superlink is not None:  # devices run already; this machine must be the SuperLink's
-        with submitted_to(launch.settings.superlink, launch) as submitted:
-            return followed(launch, submitted, told)
+        with submit_run(launch.settings.superlink, launch) as submitted:
+            return follow_run(launch, submitted, told)
     simulation = launch.settings.engine == "simulation"
-    with superlink(launch, simulation) as machines:
+    with local_superlink(launch, simulation) as machines:
         for number in range(0 if simulation else launch.size):
             machines.start_device(number)
             machines.start_node(number)
-        return followed(launch, machines.submit(simulation), told)
+        return follow_run(launch, machines.submit(simulation), told)
 
 
-def followed(launch: Launch, submitted: Popen[bytes], told: Told) -> dict[str, Any]:
+def follow_run(launch: LaunchConfig, submitted: Popen[bytes], told: Told) -> dict[str, Any]:
     """Tell of every round as it comes, until the result is there or nobody is left to bring it."""
     heard = 0
     while True:
         ended = submitted.poll() is not None
-        heard = _tell(launch.folder / PROGRESS, heard, told)
+        heard = _emit_progress(launch.folder / PROGRESS, heard, told)
         failure = launch.folder / FAILURE
         if failure.exists():
             raise InputError(failure.read_text(encoding="utf-8").strip())
         if (launch.folder / RESULT).exists():
             with contextlib.suppress(TimeoutExpired):  # it ends by itself, and Ray in good order with it
                 submitted.wait(END_S)
-            _tell(launch.folder / PROGRESS, heard, told)
+            _emit_progress(launch.folder / PROGRESS, heard, told)
             document: dict[str, Any] = json.loads((launch.folder / RESULT).read_text(encoding="utf-8"))
             return document
         if ended:
@@ -75,7 +82,7 @@ def followed(launch: Launch, submitted: Popen[bytes], told: Told) -> dict[str, A
         time.sleep(POLL_S)
 
 
-def _tell(progress: Path, heard: int, told: Told) -> int:
+def _emit_progress(progress: Path, heard: int, told: Told) -> int:
     if not progress.exists():
         return heard
     for line in progress.read_text(encoding="utf-8").splitlines(keepends=True)[heard:]:
@@ -89,7 +96,7 @@ def _tell(progress: Path, heard: int, told: Told) -> int:
 APP = Path(__file__).parent / "app"
 START_S = 60.0  # for a SuperLink to listen
 HERE = "here"  # what the SuperLink is called in Flower's configuration
-QUIET = {
+FLOWER_ENV = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -100,11 +107,11 @@ QUIET = {
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchConfig:
     """One run on this machine."""
 
     folder: Path  # of the run: settings and scenario are there
-    settings: FleetSettings
+    settings: FleetConfig
     size: int
 
     @property
@@ -114,10 +121,10 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Machines:
+class LocalDeployment:
     """A SuperLink that runs, and what it takes to start more beside it."""
 
-    launch: Launch
+    launch: LaunchConfig
     neutral: Path  # Flower would take code from the working directory instead of from the app
     port: int
     environment: dict[str, str]
@@ -128,7 +135,7 @@ class Machines:
         launch, settings = self.launch, self.launch.settings
         command = [sys.executable, "-m", "tandem", "fleet", "device", str(launch.folder / SCENARIO)]
         command += ["--number", str(number), "--seed", str(settings.seed), "--hardware", settings.hardware]
-        command += ["--memory", str(launch.folder / MEMORY), "--address", str(self.address(number))]
+        command += ["--memory", str(launch.folder / DEVICES), "--address", str(self.address(number))]
         return self._started(command, launch.folder / f"device-{number}.log")
 
     def start_node(self, number: int) -> Popen[bytes]:
@@ -148,40 +155,40 @@ class Machines:
         return self.neutral / f"device-{number}.socket"
 
     def _started(self, command: list[str], log: Path) -> Popen[bytes]:
-        return self.stack.enter_context(running(command, self.neutral, self.environment, log))
+        return self.stack.enter_context(managed_process(command, self.neutral, self.environment, log))
 
 
 @contextmanager
-def superlink(launch: Launch, simulation: bool) -> Iterator[Machines]:
+def local_superlink(launch: LaunchConfig, simulation: bool) -> Iterator[LocalDeployment]:
     """A SuperLink for the length of the block; afterwards nothing that was started is left."""
     launch.log.unlink(missing_ok=True)
-    with ended_in_order(), ExitStack() as stack:
+    with sigterm_as_exit(), ExitStack() as stack:
         neutral = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-fleet-")))
-        stack.enter_context(none_left(neutral))
+        stack.enter_context(reap_on_exit(neutral))
         port = free_port()
         environment = _environment(neutral, port)
         command = [_command("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--simulation"] if simulation else []
-        process = stack.enter_context(running(command, neutral, environment, launch.log))
+        process = stack.enter_context(managed_process(command, neutral, environment, launch.log))
         wait_for_port(port, process, START_S, launch.log)
         try:
-            yield Machines(launch, neutral, port, environment, stack)
+            yield LocalDeployment(launch, neutral, port, environment, stack)
         finally:
-            end_marked(str(neutral))  # all at once: one after the other they take seconds each
+            kill_tagged(str(neutral))  # all at once: one after the other they take seconds each
 
 
 @contextmanager
-def submitted_to(name: str, launch: Launch) -> Iterator[Popen[bytes]]:
+def submit_run(name: str, launch: LaunchConfig) -> Iterator[Popen[bytes]]:
     """The run, begun on a SuperLink that runs already and that the user's Flower configuration knows by this name."""
     launch.log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="tandem-fleet-") as neutral:
-        environment = {**os.environ, **QUIET}
+        environment = {**os.environ, **FLOWER_ENV}
         submission = _submission(launch, name)
-        with ended_in_order(), running(submission, Path(neutral), environment, launch.log) as process:
+        with sigterm_as_exit(), managed_process(submission, Path(neutral), environment, launch.log) as process:
             yield process
 
 
-def _submission(launch: Launch, name: str) -> list[str]:
+def _submission(launch: LaunchConfig, name: str) -> list[str]:
     folder = ["--run-config", f'folder="{launch.folder.resolve()}"']
     return [_command("flwr"), "run", str(APP), name, "--stream", *folder]
 
@@ -192,7 +199,7 @@ def _environment(neutral: Path, port: int) -> dict[str, str]:
     (home / "config.toml").write_text(f'[superlink.{HERE}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
     beside = str(Path(sys.executable).parent)  # Flower starts its own commands by name
     path = os.pathsep.join([beside, os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
+    return {**os.environ, **FLOWER_ENV, "FLWR_HOME": str(home), "PATH": path}
 
 
 def _command(name: str) -> str:

@@ -20,7 +20,7 @@ from tandem.federated.flower.reaper import GRACE_S, POLL_S
 
 
 @contextmanager
-def running(
+def managed_process(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process for as long as the block lasts; what it prints goes to the log."""
@@ -62,7 +62,7 @@ def _alive(process: subprocess.Popen[bytes]) -> bool:
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
+def sigterm_as_exit() -> Iterator[None]:
     """Let a request to end the process unwind the block as Ctrl-C does: or what it has started would be left alone."""
 
     def unwind(number: int, _: object) -> None:
@@ -79,7 +79,7 @@ def ended_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def none_left(folder: Path) -> Iterator[None]:
+def reap_on_exit(folder: Path) -> Iterator[None]:
     """After the block nobody is left who was started with this folder's path in the environment.
 
     Nor is anybody, or the folder, when this process is killed and cannot see to it: a watchman does then.
@@ -90,7 +90,7 @@ def none_left(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        watching.end_marked(str(folder))
+        watching.kill_tagged(str(folder))
         assert watchman.stdin is not None
         watchman.stdin.close()
         watchman.wait()

@@ -19,18 +19,18 @@ GRACE_S = 5.0
 POLL_S = 0.1
 
 
-def end_marked(mark: str) -> None:
+def kill_tagged(mark: str) -> None:
     """Ask every process with the mark to end; insist after a while."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         until_s = time.monotonic() + GRACE_S
-        for number in marked(mark):
+        for number in tagged_pids(mark):
             with contextlib.suppress(OSError):
                 os.kill(number, sign)
-        while marked(mark) and time.monotonic() < until_s:
+        while tagged_pids(mark) and time.monotonic() < until_s:
             time.sleep(POLL_S)
 
 
-def marked(mark: str) -> list[int]:
+def tagged_pids(mark: str) -> list[int]:
     """Processes with the mark in their environment; none where the system does not show that."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -44,5 +44,5 @@ if __name__ == "__main__":
     for sent in (signal.SIGINT, signal.SIGTERM):  # to everybody: the parent ends in order, and closes our input
         signal.signal(sent, signal.SIG_IGN)
     sys.stdin.read()
-    end_marked(sys.argv[1])
+    kill_tagged(sys.argv[1])
     shutil.rmtree(sys.argv[1], ignore_errors=True)

@@ -15,13 +15,13 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from tandem.federated.fleet.messages import Instruction, to_bytes
-from tandem.federated.fleet.server import SILENT
+from tandem.federated.fleet.server import NO_ANSWER
 
 POLL_S = 0.1
 HELLO_S = 600.0  # how long a node may take to say which device it is
 
 
-class GridCarrier:
+class FlowerTransport:
     """Carries instructions to the nodes there are, and brings back what arrives before the deadline."""
 
     def __init__(self, grid: Grid, size: int, deadline_s: float, nodes: Mapping[int, int] | None = None) -> None:
@@ -36,7 +36,7 @@ class GridCarrier:
         """Until every device is there, or ``patience_s`` have passed. Returns how many are."""
         until_s = time.monotonic() + patience_s
         while True:
-            self._meet()
+            self._discover_nodes()
             there = len(set(self._node_of.values()) & set(self._grid.get_node_ids()))
             if there == self._size or time.monotonic() >= until_s:
                 return there
@@ -45,7 +45,7 @@ class GridCarrier:
     def __call__(self, instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
         """What has come back by device: a report, or a word on why there is none."""
         until_s = time.monotonic() + self._deadline_s
-        self._meet()
+        self._discover_nodes()
         connected = set(self._grid.get_node_ids())
         answers: dict[int, bytes | str] = {order.device: "not connected" for order in instructions}
         sent = [order for order in instructions if self._node_of.get(order.device) in connected]
@@ -53,14 +53,14 @@ class GridCarrier:
         waiting = {
             name: order.device for name, order in zip(self._grid.push_messages(messages), sent, strict=True) if name
         }
-        answers.update(dict.fromkeys(waiting.values(), SILENT))
+        answers.update(dict.fromkeys(waiting.values(), NO_ANSWER))
         while waiting and time.monotonic() < until_s:
             time.sleep(POLL_S)
             for reply in self._grid.pull_messages(list(waiting)):
                 device = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if device is not None:
                     answers[device] = _answer(reply)
-            self._meet()
+            self._discover_nodes()
         return answers
 
     def _message(self, order: Instruction) -> Message:
@@ -69,7 +69,7 @@ class GridCarrier:
         # It expires with the round: a node that was away must not find last week's instructions.
         return _to(self._node_of[order.device], "train", fields, self._deadline_s)
 
-    def _meet(self) -> None:
+    def _discover_nodes(self) -> None:
         """Ask new nodes who they are, and hear those who have answered."""
         if self._given:
             return

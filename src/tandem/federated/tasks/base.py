@@ -17,8 +17,8 @@ from tandem.federated.tasks.cifar10 import find_cifar10
 from tandem.federated.tasks.digits import read_digits
 from tandem.federated.tasks.models import ConvolutionalNetwork, Perceptron
 from tandem.feel.types import RandomKey
-from tandem.scenario.plugins import Cifar10Task, DigitsTask
-from tandem.scenario.plugins import Task as WrittenTask
+from tandem.scenario.plugins import Cifar10TaskConfig, DigitsTaskConfig
+from tandem.scenario.plugins import TaskConfig as WrittenTask
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TaskData:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PretrainConfig:
     """How a model is pre-trained: Adam with decoupled weight decay, a rate that warms up and falls like a cosine."""
 
     epochs: int
@@ -66,7 +66,7 @@ class Task(ABC):
     """A classification task, as a scenario's ``accuracy.task`` describes it."""
 
     classes: ClassVar[int]
-    recipe: ClassVar[Recipe]
+    pretrain_config: ClassVar[PretrainConfig]
     shipped: ClassVar[Path | None] = None  # a model that was made by the recipe and comes with the package
 
     def __init__(self, written: Any) -> None:
@@ -86,7 +86,7 @@ class Digits(Task):
     """1,797 handwritten digits; half for pre-training, half for requests."""
 
     classes = 10
-    recipe = Recipe(80, 64, 3e-3, 1e-3, shift_pixels=0, mirror=False, quick=True)
+    pretrain_config = PretrainConfig(80, 64, 3e-3, 1e-3, shift_pixels=0, mirror=False, quick=True)
 
     def data(self) -> TaskData:
         whole = read_digits()
@@ -94,7 +94,7 @@ class Digits(Task):
         return TaskData.of(*(LabelledImages(whole.images[k::2], whole.labels[k::2]) for k in (0, 1)))
 
     def model(self, key: RandomKey) -> Perceptron:
-        return Perceptron.create(pixels=64, width=32, classes=10, key=key)
+        return Perceptron.init(pixels=64, width=32, classes=10, key=key)
 
 
 class Cifar10(Task):
@@ -103,7 +103,7 @@ class Cifar10(Task):
     classes = 10
     # With a weight decay of 0.05 the first rounds of devices that train at 0.002 undo the pre-training; with 0.02 they
     # do not, and more images are known before drift (docs/federated.md).
-    recipe = Recipe(200, 128, 4e-3, 2e-2, shift_pixels=4, mirror=True, quick=False)
+    pretrain_config = PretrainConfig(200, 128, 4e-3, 2e-2, shift_pixels=4, mirror=True, quick=False)
     shipped = Path(__file__).with_name("pretrained") / "cifar10.safetensors"  # hours on a CPU, and 200 KB
 
     def data(self) -> TaskData:
@@ -111,12 +111,12 @@ class Cifar10(Task):
         return TaskData(files.read_train, files.read_test, files.digest())
 
     def model(self, key: RandomKey) -> ConvolutionalNetwork:
-        return ConvolutionalNetwork.create(key)
+        return ConvolutionalNetwork.init(key)
 
 
-TASKS: dict[type[WrittenTask], type[Task]] = {DigitsTask: Digits, Cifar10Task: Cifar10}
+TASKS: dict[type[WrittenTask], type[Task]] = {DigitsTaskConfig: Digits, Cifar10TaskConfig: Cifar10}
 
 
-def task_of(written: WrittenTask) -> Task:
+def build_task(written: WrittenTask) -> Task:
     """The task a scenario asks for."""
     return TASKS[type(written)](written)

@@ -26,7 +26,7 @@ class Dense(eqx.Module):
     bias: Float[Array, " outputs"]
 
     @classmethod
-    def create(cls, inputs: int, outputs: int, key: RandomKey) -> Dense:
+    def init(cls, inputs: int, outputs: int, key: RandomKey) -> Dense:
         """Fresh weights."""
         return cls(jax.random.normal(key, (inputs, outputs)) * math.sqrt(2 / inputs), jnp.zeros(outputs))
 
@@ -41,10 +41,10 @@ class Perceptron(eqx.Module):
     head: Dense
 
     @classmethod
-    def create(cls, pixels: int, width: int, classes: int, key: RandomKey) -> Perceptron:
+    def init(cls, pixels: int, width: int, classes: int, key: RandomKey) -> Perceptron:
         """Fresh weights."""
         first, second = jax.random.split(key)
-        return cls(Dense.create(pixels, width, first), Dense.create(width, classes, second))
+        return cls(Dense.init(pixels, width, first), Dense.init(width, classes, second))
 
     def __call__(self, images: Images) -> Logits:
         centred = 2 * images.reshape(images.shape[0], -1) - 1
@@ -57,9 +57,9 @@ class Convolution(eqx.Module):
     product: Dense  # [9 channels, outputs]
 
     @classmethod
-    def create(cls, channels: int, outputs: int, key: RandomKey) -> Convolution:
+    def init(cls, channels: int, outputs: int, key: RandomKey) -> Convolution:
         """Fresh weights."""
-        return cls(Dense.create(9 * channels, outputs, key))
+        return cls(Dense.init(9 * channels, outputs, key))
 
     def __call__(self, images: Images) -> Images:
         height, width = images.shape[1:3]
@@ -78,7 +78,7 @@ class GroupNorm(eqx.Module):
     groups: int = eqx.field(static=True)
 
     @classmethod
-    def create(cls, channels: int, groups: int) -> GroupNorm:
+    def init(cls, channels: int, groups: int) -> GroupNorm:
         """Neutral."""
         return cls(jnp.ones(channels), jnp.zeros(channels), groups)
 
@@ -97,12 +97,12 @@ class Block(eqx.Module):
     norms: tuple[GroupNorm, ...]
 
     @classmethod
-    def create(cls, channels: int, outputs: int, depth: int, key: RandomKey) -> Block:
+    def init(cls, channels: int, outputs: int, depth: int, key: RandomKey) -> Block:
         """Fresh weights."""
         inputs = (channels, *(outputs,) * (depth - 1))
         keys = jax.random.split(key, depth)
-        made = tuple(Convolution.create(count, outputs, one) for count, one in zip(inputs, keys, strict=True))
-        return cls(made, tuple(GroupNorm.create(outputs, 8) for _ in inputs))
+        made = tuple(Convolution.init(count, outputs, one) for count, one in zip(inputs, keys, strict=True))
+        return cls(made, tuple(GroupNorm.init(outputs, 8) for _ in inputs))
 
     def __call__(self, images: Images) -> Images:
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
@@ -118,11 +118,11 @@ class ConvolutionalNetwork(eqx.Module):
     head: Dense
 
     @classmethod
-    def create(cls, key: RandomKey, channels: int = 3, classes: int = 10) -> ConvolutionalNetwork:
+    def init(cls, key: RandomKey, channels: int = 3, classes: int = 10) -> ConvolutionalNetwork:
         """Fresh weights."""
         one, two, three, last = jax.random.split(key, 4)
-        blocks = (Block.create(channels, 24, 2, one), Block.create(24, 40, 2, two), Block.create(40, 56, 1, three))
-        return cls(blocks, Dense.create(56, classes, last))
+        blocks = (Block.init(channels, 24, 2, one), Block.init(24, 40, 2, two), Block.init(40, 56, 1, three))
+        return cls(blocks, Dense.init(56, classes, last))
 
     def __call__(self, images: Images) -> Logits:
         features = 4 * images - 2  # pixels of photographs as numbers of order one

@@ -21,9 +21,9 @@ import optax
 from tandem.errors import InputError
 from tandem.federated.data import LabelledImages
 from tandem.federated.fedavg import Model
-from tandem.federated.tasks.base import Recipe, Task, TaskData
+from tandem.federated.tasks.base import PretrainConfig, Task, TaskData
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.io.tree_io import arrays_of, filled, read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 
 STEPS_AT_ONCE = 25
 SAVED_EVERY_S = 20.0
@@ -56,35 +56,35 @@ class _State(eqx.Module):
 Listener = Callable[[Progressed], None]
 
 
-def fingerprint(task: Task, data: TaskData, recipe: Recipe, seed: int) -> str:
+def fingerprint(task: Task, data: TaskData, recipe: PretrainConfig, seed: int) -> str:
     """What a pre-trained model depends on, in a few letters."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(eqx.filter_eval_shape(task.model, jax.random.key(0)))]
     said = f"{type(task).__name__} {dataclasses.astuple(recipe)} {shapes} {seed} {data.digest}"
     return hashlib.sha256(said.encode()).hexdigest()[:12]
 
 
-def kept_at(task: Task, data: TaskData, recipe: Recipe, seed: int) -> Path:
+def cache_path(task: Task, data: TaskData, recipe: PretrainConfig, seed: int) -> Path:
     """Where the model is kept if nobody says otherwise."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "tandem" / "pretrained" / f"{task.written.kind}-{fingerprint(task, data, recipe, seed)}.safetensors"
 
 
-def pretrained(task: Task, data: TaskData, seed: int = 0) -> Pretrained:
+def load_pretrained(task: Task, data: TaskData, seed: int = 0) -> Pretrained:
     """The model of a task: the user's, the kept one, the shipped one, or, if that takes seconds only, one made now."""
     if task.written.pretrained_path is not None:
         return read_pretrained(task, task.written.pretrained_path)
-    path = kept_at(task, data, task.recipe, seed)
+    path = cache_path(task, data, task.pretrain_config, seed)
     if path.exists():
         return read_pretrained(task, path)
     if task.shipped is not None:
         return read_pretrained(task, task.shipped)
-    if not task.recipe.quick:
+    if not task.pretrain_config.quick:
         data_option = f" --data {task.written.path}" if hasattr(task.written, "path") else ""
         raise InputError(
             f"the task {task.written.kind}: has no pre-trained model yet; make one with "
             f"'tandem pretrain {task.written.kind}{data_option}', or name one as accuracy.task.pretrained_path."
         )
-    return pretrain(task, data, path, task.recipe, seed)
+    return pretrain(task, data, path, task.pretrain_config, seed)
 
 
 def read_pretrained(task: Task, path: Path) -> Pretrained:
@@ -95,11 +95,16 @@ def read_pretrained(task: Task, path: Path) -> Pretrained:
             f"{path}: is not a pre-trained model for {task.written.kind}; make one with 'tandem pretrain'."
         )
     blank = eqx.filter_eval_shape(task.model, jax.random.key(0))
-    return Pretrained(filled(blank, arrays, path), float(note["accuracy"]), path)
+    return Pretrained(restore_arrays(blank, arrays, path), float(note["accuracy"]), path)
 
 
 def pretrain(
-    task: Task, data: TaskData, path: Path, recipe: Recipe, seed: int = 0, told: Listener = lambda progress: None
+    task: Task,
+    data: TaskData,
+    path: Path,
+    recipe: PretrainConfig,
+    seed: int = 0,
+    told: Listener = lambda progress: None,
 ) -> Pretrained:
     """Train and keep; if it was stopped before, go on bit for bit from what was saved on the way."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,10 +128,12 @@ def pretrain(
         step += at_once
         told(Progressed(step, steps, float(loss)))
         if time.monotonic() - saved_at > SAVED_EVERY_S and step < steps:
-            write_arrays(halfway, arrays_of(state), {**known, "step": step})
+            write_arrays(halfway, flatten_arrays(state), {**known, "step": step})
             saved_at = time.monotonic()
     accuracy = accuracy_on(state.model, data.requests)
-    write_arrays(path, arrays_of(state.model), {**known, "accuracy": accuracy, "seed": seed, "epochs": recipe.epochs})
+    write_arrays(
+        path, flatten_arrays(state.model), {**known, "accuracy": accuracy, "seed": seed, "epochs": recipe.epochs}
+    )
     halfway.unlink(missing_ok=True)
     return Pretrained(state.model, accuracy, path)
 
@@ -154,10 +161,10 @@ def _resumed(halfway: Path, known: dict[str, Any], state: _State, step: int) -> 
     arrays, note = read_arrays(halfway)
     if {name: note.get(name) for name in known} != json.loads(json.dumps(known)):
         return state, step  # of other data or another recipe: start anew
-    return filled(state, arrays, halfway), int(note["step"])
+    return restore_arrays(state, arrays, halfway), int(note["step"])
 
 
-def _optimiser(recipe: Recipe, steps: int) -> optax.GradientTransformation:
+def _optimiser(recipe: PretrainConfig, steps: int) -> optax.GradientTransformation:
     rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, max(1, steps // 20), steps)
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=recipe.weight_decay))
 
@@ -169,7 +176,7 @@ def _steps(
     labels: Array,
     epoch_key: RandomKey,
     within: Array,
-    recipe: Recipe,
+    recipe: PretrainConfig,
     optimiser: optax.GradientTransformation,
     batch: int,
     steps: int,
@@ -179,7 +186,7 @@ def _steps(
 
     def one(now: _State, number: Array) -> tuple[_State, Scalar]:
         chosen = jax.lax.dynamic_slice_in_dim(order, number * batch, batch)
-        seen = augmented(images[chosen].astype(jnp.float32) / 255, recipe, jax.random.fold_in(epoch_key, number))
+        seen = augment(images[chosen].astype(jnp.float32) / 255, recipe, jax.random.fold_in(epoch_key, number))
 
         def loss(model: Model) -> Scalar:
             return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(model(seen), labels[chosen]))
@@ -192,7 +199,7 @@ def _steps(
     return state, jnp.mean(losses)
 
 
-def augmented(images: Array, recipe: Recipe, key: RandomKey) -> Array:
+def augment(images: Array, recipe: PretrainConfig, key: RandomKey) -> Array:
     """Images shifted and mirrored at random, each in its own way."""
     far = recipe.shift_pixels
     shift_key, mirror_key = jax.random.split(key)

@@ -15,11 +15,11 @@ from jaxtyping import Float, UInt32
 from numpy.typing import NDArray
 
 from tandem.errors import InputError
-from tandem.feel.env import finished, reset, step
+from tandem.feel.env import is_truncated, reset, step
 from tandem.feel.gym.spaces import action_space, check_action_format, flatten_action, observation_space, reward_space
 from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.observation import observe
-from tandem.feel.shield import may_train
+from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System, build_system
 from tandem.feel.types import Array
@@ -28,7 +28,7 @@ from tandem.scenario import Scenario, load_scenario
 Overrides = Sequence[str] | Mapping[str, Any]
 EpisodeSeed = UInt32[Array, "2"]
 RENDER_MODES = ("ansi",)
-PICTURED_DEVICES = 20
+MAX_RENDERED_DEVICES = 20
 
 
 class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
@@ -42,7 +42,7 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
 
     ## Observation Space
     A `Box` of float32: feature by feature over the devices, then the length of the last round. The features are those
-    of ``tandem.feel.observation``: last action, queue and data (``observation: paper``), and ages, waiting time, model
+    of ``tandem.feel.observation``: last action, queue and data (``observation: minimal``), and ages, waiting time, model
     accuracy and last channel gain (``observation: full``). Each has finite bounds, in the unit of its name.
 
     ## Action Space
@@ -100,7 +100,7 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
-        self._state, told = _begin(self.system, episode_seed(self.np_random))
+        self._state, told = _reset(self.system, episode_seed(self.np_random))
         self._over = False
         observation, info = to_host(told)
         return observation, info
@@ -109,7 +109,7 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
         if self._state is None or self._over:
             raise gymnasium.error.ResetNeeded("There is no episode under way; call reset() before step().")
         choices = flatten_action(action, self.action_format, self.system.size)
-        self._state, told = _play(self.system, self._state, choices)
+        self._state, told = _step(self.system, self._state, choices)
         observation, reward, truncated, info = to_host(told)
         self._over = bool(truncated)
         return observation, reward, False, self._over, {**info, "duration_s": float(info["duration_s"])}
@@ -117,7 +117,7 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
     def render(self) -> str | None:
         if self.render_mode is None or self._state is None:
             return None
-        return picture(self.system, self._state)
+        return render_ansi(self.system, self._state)
 
 
 def open_scenario(scenario: str | PathLike[str] | Scenario, overrides: Overrides = ()) -> Scenario:
@@ -149,19 +149,19 @@ def episode_seed(generator: np.random.Generator) -> NDArray[np.uint32]:
     return generator.integers(0, 2**32, size=2, dtype=np.uint32)
 
 
-def begin(system: System, seed: EpisodeSeed) -> tuple[FleetState, Any]:
+def reset_env(system: System, seed: EpisodeSeed) -> tuple[FleetState, Any]:
     """Start an episode. Returns the state, and what the scheduler is told: observation and info."""
     # The generator is named, for the words have its shape whatever JAX's default is.
     state = reset(system, jax.random.wrap_key_data(seed, impl="threefry2x32"))
-    return state, (_observation(system, state), {"action_mask": may_train(system, state)})
+    return state, (_observation(system, state), {"action_mask": action_mask(system, state)})
 
 
-def play(system: System, state: FleetState, choices: Float[Array, " three_a_device"]) -> tuple[FleetState, Any]:
+def step_env(system: System, state: FleetState, choices: Float[Array, " three_a_device"]) -> tuple[FleetState, Any]:
     """Play a round. Returns the state, and what the scheduler is told: observation, reward, truncated and info."""
     train, power, frequency = choices.astype(state.queue.dtype).reshape(3, system.size)
     after, outcome = step(system, state, Action(train=train > 0.5, power=power, frequency=frequency))
     info = {
-        "action_mask": may_train(system, after),
+        "action_mask": action_mask(system, after),
         "violations": outcome.violations.by_constraint(),
         "violating_devices": jnp.stack(jax.tree.leaves(outcome.violations)),
         "duration_s": outcome.duration_s,
@@ -169,13 +169,13 @@ def play(system: System, state: FleetState, choices: Float[Array, " three_a_devi
         "dropped": outcome.dropped.astype(jnp.float32),
         "discarded": outcome.discarded.astype(jnp.float32),
     }
-    return after, (_observation(system, after), outcome.reward.astype(jnp.float32), finished(system, after), info)
+    return after, (_observation(system, after), outcome.reward.astype(jnp.float32), is_truncated(system, after), info)
 
 
 # Compiled for a kind of system (its static fields and shapes), not for an environment: the second one of a scenario,
 # or of another with other numbers, finds them compiled.
-_begin = jax.jit(begin)
-_play = jax.jit(play)
+_reset = jax.jit(reset_env)
+_step = jax.jit(step_env)
 
 
 def _observation(system: System, state: FleetState) -> Float[Array, " all"]:
@@ -187,7 +187,7 @@ def to_host(told: Any) -> Any:
     return jax.tree.map(np.array, jax.device_get(told))
 
 
-def picture(system: System, state: FleetState) -> str:
+def render_ansi(system: System, state: FleetState) -> str:
     """The fleet between two rounds, a line a device."""
     queue, data, accuracy, train = jax.device_get(
         (state.queue, state.data, state.model_accuracy, state.last_action.train)
@@ -197,14 +197,14 @@ def picture(system: System, state: FleetState) -> str:
         f"round {int(state.round)} of {system.rounds}, {float(state.clock_s):.1f} s",
         "device  last   queue                data                 model",
     ]
-    for device in range(min(system.size, PICTURED_DEVICES)):
+    for device in range(min(system.size, MAX_RENDERED_DEVICES)):
         lines.append(
             f"{device:6d}  {'train' if train[device] else 'serve'}  "
             f"{_bar(queue[device], queue_max)} {queue[device]:7.1f}  "
             f"{_bar(data[device], data_max)} {data[device]:7.1f}  {accuracy[device]:5.3f}"
         )
-    if system.size > PICTURED_DEVICES:
-        lines.append(f"and {system.size - PICTURED_DEVICES} more")
+    if system.size > MAX_RENDERED_DEVICES:
+        lines.append(f"and {system.size - MAX_RENDERED_DEVICES} more")
     return "\n".join(lines)
 
 

@@ -18,12 +18,12 @@ from tandem.errors import InputError
 from tandem.feel.gym.env import (
     RENDER_MODES,
     Overrides,
-    begin,
     check_render_mode,
     episode_seed,
     open_scenario,
-    picture,
-    play,
+    render_ansi,
+    reset_env,
+    step_env,
     to_host,
 )
 from tandem.feel.gym.spaces import action_space, check_action_format, flatten_action, observation_space, reward_space
@@ -109,7 +109,7 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
             observation, info = self._restart()
             return observation, np.zeros((self.num_envs, self.reward_dim), np.float32), nothing, nothing.copy(), info
         choices = flatten_action(actions, self.action_format, self.system.size, (self.num_envs,))
-        self._states, told = _play_all(self.system, self._states, choices)
+        self._states, told = _step_all(self.system, self._states, choices)
         observation, reward, truncated, info = to_host(told)
         info = self._with_masks(info)
         if truncated.any():
@@ -129,7 +129,7 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
             return None
         states = self._states
         return tuple(
-            picture(self.system, jax.tree.map(lambda leaf, fleet=fleet: leaf[fleet], states))
+            render_ansi(self.system, jax.tree.map(lambda leaf, fleet=fleet: leaf[fleet], states))
             for fleet in range(self.num_envs)
         )
 
@@ -153,7 +153,7 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
 
     def _restart(self) -> tuple[NDArray[np.float32], dict[str, Any]]:
         seeds = np.stack([episode_seed(generator) for generator in self._generators])
-        self._states, told = _begin_all(self.system, seeds)
+        self._states, told = _reset_all(self.system, seeds)
         self._restart_due = False
         observation, info = to_host(told)
         return observation, self._with_masks(info)
@@ -164,8 +164,8 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
 
 
 # One program for all fleets of a scenario; see the two it maps.
-_begin_all = jax.jit(jax.vmap(begin, in_axes=(None, 0)))
-_play_all = jax.jit(jax.vmap(play, in_axes=(None, 0, 0)))
+_reset_all = jax.jit(jax.vmap(reset_env, in_axes=(None, 0)))
+_step_all = jax.jit(jax.vmap(step_env, in_axes=(None, 0, 0)))
 
 
 def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -22,22 +22,25 @@ from jaxtyping import Float, Int
 from tandem.errors import InputError
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.learn.algorithm import Candidates, Seen, Stage
-from tandem.learn.config import DecompositionOptions, EvolutionOptions, Options
-from tandem.learn.evolution.operators import Differential, SimulatedBinary, Variation
-from tandem.learn.evolution.param_vector import genes_of, scale_of, with_genes
-from tandem.learn.evolution.selection import Brood, Decomposition, NonDominatedSorting, Selection, one_generation
-from tandem.learn.policy_archive import Snapshot, Snapshots, snapshots_of
+from tandem.learn.algorithm import Candidates, ChunkMetrics, Stage
+from tandem.learn.config import AlgorithmConfig, EvolutionConfig, MOEADConfig
+from tandem.learn.evolution.operators import DifferentialEvolution, SimulatedBinaryCrossover, VariationOperator
+from tandem.learn.evolution.param_vector import from_param_vector, param_scale, to_param_vector
+from tandem.learn.evolution.selection import Decomposition, NonDominatedSorting, Offspring, Selection, run_generation
+from tandem.learn.policy_archive import PolicyArchive, Snapshot, make_snapshots
 from tandem.learn.ppo.population import BY_MEMBER
 from tandem.learn.scalarised_ppo import PopulationState, ScalarisedPPO
 from tandem.pareto import crowding_distance, interior_simplex
-from tandem.policy.networks import Network
+from tandem.policy.networks import ActorCritic
 from tandem.policy.neural_policy import NeuralPolicy
-from tandem.policy.rollout import EpisodeMeans, mean_outcome
-from tandem.tree import UNDIVIDED, concatenated, everywhere, member, members_mesh
+from tandem.policy.rollout import EpisodeMeans, rollout_means
+from tandem.tree import REPLICATED, member_mesh, replicate, tree_concat, tree_index
 
-FEWEST_GENERATIONS = 2  # the first is the seeds themselves
-VARIATIONS: dict[str, type[Variation]] = {"differential": Differential, "simulated-binary": SimulatedBinary}
+MIN_GENERATIONS = 2  # the first is the seeds themselves
+VARIATIONS: dict[str, type[VariationOperator]] = {
+    "differential": DifferentialEvolution,
+    "simulated-binary": SimulatedBinaryCrossover,
+}
 
 
 class EvolutionState(eqx.Module):
@@ -46,16 +49,16 @@ class EvolutionState(eqx.Module):
     members: Snapshot  # stacked
     points: Float[Array, "members 3"]  # mean rewards, -inf before they were judged
     scale: Float[Array, " genes"]  # how large the weights of each layer were at the start
-    snapshots: Snapshots
+    policy_archive: PolicyArchive
     key: RandomKey
 
 
 class Evolution(ScalarisedPPO):
     """A warm start, then generations."""
 
-    options_type: ClassVar[type[Options]] = EvolutionOptions
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "quick": {"rounds": 200_000}}
-    options: EvolutionOptions
+    config_type: ClassVar[type[AlgorithmConfig]] = EvolutionConfig
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "quick": {"budget": 200_000}}
+    config: EvolutionConfig
 
     @abstractmethod
     def selection(self) -> Selection:
@@ -64,51 +67,59 @@ class Evolution(ScalarisedPPO):
     @property
     def stages(self) -> tuple[Stage, ...]:
         """As many generations as their share of the rounds allows; the warm start has the rest."""
-        options = self.options
-        rounds, share = options.rounds - self.validation_rounds, 1 - options.warm_start
-        per_generation = options.population * options.judged_by * self.system.rounds
-        needed = max(FEWEST_GENERATIONS * per_generation / share, self._rounds_per_step / options.warm_start)
+        options = self.config
+        rounds, share = options.budget - self.validation_rounds, 1 - options.warm_start
+        per_generation = options.population_size * options.episodes_per_eval * self.system.rounds
+        needed = max(MIN_GENERATIONS * per_generation / share, self._rounds_per_step / options.warm_start)
         if rounds < needed:
             raise InputError(
-                f"rounds is {options.rounds}, too few for {FEWEST_GENERATIONS} generations ({per_generation} rounds "
+                f"rounds is {options.budget}, too few for {MIN_GENERATIONS} generations ({per_generation} rounds "
                 f"each) beside a warm start and validation ({self.validation_rounds} rounds); give "
                 f"{self.validation_rounds + math.ceil(needed)} or more, or a smaller population."
             )
-        generations = max(FEWEST_GENERATIONS, int(share * rounds) // per_generation)
-        evolution = Stage.of("evolution", generations, per_generation)
+        generations = max(MIN_GENERATIONS, int(share * rounds) // per_generation)
+        evolution = Stage.from_steps("evolution", generations, per_generation)
         return self._initialisation(rounds - evolution.rounds), evolution
 
     @property
-    def most_candidates(self) -> int:
+    def max_candidates(self) -> int:
         """The archive alone: all of the last population was judged as it would be deployed, and offered to it."""
-        return self.options.archive
+        return self.config.archive_size
 
-    def _fresh_networks(self, keys: RandomKey) -> list[Network]:
+    def _fresh_networks(self, keys: RandomKey) -> list[ActorCritic]:
         return [super()._fresh_networks(keys[:1])[0]] * len(keys)
 
-    def variation(self, scale: Array) -> Variation:
+    def variation(self, scale: Array) -> VariationOperator:
         """How children differ from their parents."""
-        return VARIATIONS[self.options.variation](step=self.options.mutation * scale, rate=self.options.mutated)
+        return VARIATIONS[self.config.variation](
+            step=self.config.mutation_scale * scale, rate=self.config.mutation_rate
+        )
 
-    def begin(self, stage: int, state: PopulationState) -> EvolutionState:
+    def begin_stage(self, stage: int, state: PopulationState) -> EvolutionState:
         """The first generation, not yet judged."""
-        begun: EvolutionState = _first_generation(state, self.variation, self.options.population, stage)
+        begun: EvolutionState = _first_generation(state, self.variation, self.config.population_size, stage)
         return begun
 
-    def advance(self, stage: int, state: Any) -> tuple[Any, Seen]:
+    def run_chunk(self, stage: int, state: Any) -> tuple[Any, ChunkMetrics]:
         if stage == 0:
-            return super().advance(stage, state)
-        mesh = members_mesh(self.options.population)
+            return super().run_chunk(stage, state)
+        mesh = member_mesh(self.config.population_size)
         how = (self.selection(), self.variation(state.scale))
         number = jnp.asarray(stage, jnp.int32)
-        done: tuple[EvolutionState, Seen] = _program(
-            self.system, everywhere(state, mesh), *how, number, self.options.judged_by, self.stages[stage].steps, mesh
+        done: tuple[EvolutionState, ChunkMetrics] = _program(
+            self.system,
+            replicate(state, mesh),
+            *how,
+            number,
+            self.config.episodes_per_eval,
+            self.stages[stage].steps,
+            mesh,
         )
         return done
 
     def candidates(self, state: PopulationState | EvolutionState) -> Candidates:
         """Every snapshot kept."""
-        kept, archive = state.snapshots.kept, state.snapshots.archive
+        kept, archive = state.policy_archive.kept, state.policy_archive.archive
         return Candidates(
             networks=kept.network,
             normalisers=kept.normaliser,
@@ -125,13 +136,13 @@ class MOEAD(Evolution):
 
     name = "moea-d"
     summary = "evolution by decomposition: a policy for each of many preferences, bred from its neighbours"
-    options_type: ClassVar[type[Options]] = DecompositionOptions
-    options: DecompositionOptions
+    config_type: ClassVar[type[AlgorithmConfig]] = MOEADConfig
+    config: MOEADConfig
 
     def selection(self) -> Selection:
-        options = self.options
-        weights = interior_simplex(options.population, options.lowest_weight)
-        return Decomposition.of(weights, options.neighbours, options.nearby, options.replaced)
+        options = self.config
+        weights = interior_simplex(options.population_size, options.min_weight)
+        return Decomposition.init(weights, options.num_neighbours, options.neighbour_prob, options.max_replaced)
 
 
 class NSGA2(Evolution):
@@ -146,32 +157,32 @@ class NSGA2(Evolution):
 
 @eqx.filter_jit
 def _first_generation(
-    state: PopulationState, variation: Callable[[Array], Variation], count: int, stage: int
+    state: PopulationState, variation: Callable[[Array], VariationOperator], count: int, stage: int
 ) -> EvolutionState:
     """Learners and snapshots, and mutants of them where they are too few."""
     next_key, mutant_key = jax.random.split(state.key)
     seeds, again = _seeds(state, count)
-    scale, genes = scale_of(seeds.network), genes_of(seeds.network)
-    mutants = jax.vmap(variation(scale).mutated)(genes, jax.random.split(mutant_key, count))
+    scale, genes = param_scale(seeds.network), to_param_vector(seeds.network)
+    mutants = jax.vmap(variation(scale).mutate)(genes, jax.random.split(mutant_key, count))
     members = _changed(seeds, jnp.where(again[:, None], mutants, genes), jnp.where(again, stage, seeds.stage))
-    return EvolutionState(members, jnp.full((count, 3), -jnp.inf, float), scale, state.snapshots, next_key)
+    return EvolutionState(members, jnp.full((count, 3), -jnp.inf, float), scale, state.policy_archive, next_key)
 
 
 def _seeds(state: PopulationState, count: int) -> tuple[Snapshot, Array]:
     """The learners, then the snapshots, those with most room first, in turns if they are too few; and who is again."""
-    last, kept = snapshots_of(state.population, 0, state.objectives), state.snapshots.kept
-    both = concatenated(last, kept)
-    archive, learners = state.snapshots.archive, state.objectives.shape[0]
+    last, kept = make_snapshots(state.train_states, 0, state.objectives), state.policy_archive.kept
+    both = tree_concat(last, kept)
+    archive, learners = state.policy_archive.archive, state.objectives.shape[0]
     room = jnp.concatenate([jnp.full(learners, jnp.inf), crowding_distance(archive.points, archive.valid)])
     turn = jnp.concatenate([jnp.zeros(learners, jnp.int32), jnp.where(archive.valid, 1, 2)])
     found = jnp.sum(turn < 2)
     places = jnp.arange(count)
-    return member(both, jnp.lexsort((-room, turn))[places % found]), places >= found
+    return tree_index(both, jnp.lexsort((-room, turn))[places % found]), places >= found
 
 
 def _changed(parents: Snapshot, genes: Float[Array, "members genes"], stage: Int[Array, " members"]) -> Snapshot:
     """Stacked policies like their parents but for the weights, and the stage that these are from."""
-    network = with_genes(parents.network, genes)
+    network = from_param_vector(parents.network, genes)
     nothing = jnp.full_like(parents.objective, -1)
     return Snapshot(network, parents.normaliser, parents.returns, parents.preference, stage.astype(jnp.int32), nothing)
 
@@ -181,12 +192,12 @@ def _program(
     system: System,
     state: EvolutionState,
     selection: Selection,
-    variation: Variation,
+    variation: VariationOperator,
     stage: Int[Array, ""],
     episodes: int,
     steps: int,
     mesh: Mesh,
-) -> tuple[EvolutionState, Seen]:
+) -> tuple[EvolutionState, ChunkMetrics]:
     """Some generations. The policies of one are all judged by the same episodes, those of the next by others."""
     arrays, rest = eqx.partition(state, eqx.is_array)
 
@@ -195,27 +206,27 @@ def _program(
         next_key, episode_key, breeding_key = jax.random.split(now.key, 3)
         keys = jax.random.split(episode_key, episodes)
         parents, first = now.members, ~jnp.any(jnp.isfinite(now.points))
-        genes = genes_of(parents.network)
+        genes = to_param_vector(parents.network)
 
-        def children(brood: Brood) -> Snapshot:
-            own = member(parents, brood.base)
+        def children(brood: Offspring) -> Snapshot:
+            own = tree_index(parents, brood.base)
             return _changed(own, brood.genes, jnp.where(first, own.stage, stage))
 
-        def evaluate(brood: Brood) -> tuple[Float[Array, "members 3"], EpisodeMeans]:
+        def evaluate(brood: Offspring) -> tuple[Float[Array, "members 3"], EpisodeMeans]:
             means = _played(system, children(brood), keys, mesh)
             return jnp.mean(means.reward, axis=1), means
 
-        found, means = one_generation(selection, variation, evaluate, genes, now.points, breeding_key)
+        found, means = run_generation(selection, variation, evaluate, genes, now.points, breeding_key)
         offspring = children(found.brood)
-        snapshots = now.snapshots.with_seen(offspring, found.judged, jnp.ones(found.judged.shape[0], bool))
-        members = member(concatenated(parents, offspring), found.survivors)
+        snapshots = now.policy_archive.insert(offspring, found.judged, jnp.ones(found.judged.shape[0], bool))
+        members = tree_index(tree_concat(parents, offspring), found.survivors)
         after = EvolutionState(members, found.points, now.scale, snapshots, next_key)
         return eqx.filter(after, eqx.is_array), jnp.mean(means.violated_any)
 
     arrays, violated = jax.lax.scan(one_step, arrays, None, length=steps)
-    after = everywhere(eqx.combine(arrays, rest), mesh)
-    archive = after.snapshots.archive
-    return after, Seen(archive.points, archive.valid, jnp.mean(violated))
+    after = replicate(eqx.combine(arrays, rest), mesh)
+    archive = after.policy_archive.archive
+    return after, ChunkMetrics(archive.points, archive.valid, jnp.mean(violated))
 
 
 def _played(system: System, policies: Snapshot, keys: RandomKey, mesh: Mesh) -> EpisodeMeans:
@@ -224,8 +235,8 @@ def _played(system: System, policies: Snapshot, keys: RandomKey, mesh: Mesh) -> 
     arrays, rest = eqx.partition(stack, eqx.is_array)
 
     def play(arrays: NeuralPolicy, keys: RandomKey) -> EpisodeMeans:
-        return jax.vmap(lambda one: mean_outcome(system, eqx.combine(one, rest), keys))(arrays)
+        return jax.vmap(lambda one: rollout_means(system, eqx.combine(one, rest), keys))(arrays)
 
     if mesh.size > 1:
-        play = jax.shard_map(play, mesh=mesh, in_specs=(BY_MEMBER, UNDIVIDED), out_specs=BY_MEMBER, check_vma=False)
+        play = jax.shard_map(play, mesh=mesh, in_specs=(BY_MEMBER, REPLICATED), out_specs=BY_MEMBER, check_vma=False)
     return play(arrays, keys)

@@ -11,30 +11,30 @@ from jaxtyping import Float
 
 from tandem.feel.types import Array, RandomKey, Scalar
 
-Genes = Float[Array, " genes"]
+ParamVector = Float[Array, " genes"]
 INDEX = 20.0  # eta of both distributions: the larger, the nearer to its parent a child is
 # The standard deviation of polynomial mutation over the range 1.
 DEVIATION = (2 / ((INDEX + 2) * (INDEX + 3))) ** 0.5
 
 
-class Variation(eqx.Module):
+class VariationOperator(eqx.Module):
     """A child is its first parent, changed by what it has of the others, and by chance."""
 
-    step: Genes | float  # standard deviation of a mutation, gene by gene
+    step: ParamVector | float  # standard deviation of a mutation, gene by gene
     rate: Scalar | float  # share of the genes that mutate
-    low: Genes | float = -jnp.inf
-    high: Genes | float = jnp.inf
+    low: ParamVector | float = -jnp.inf
+    high: ParamVector | float = jnp.inf
 
     @abstractmethod
-    def crossed(self, base: Genes, mate: Genes, other: Genes, key: RandomKey) -> Genes:
+    def crossover(self, base: ParamVector, mate: ParamVector, other: ParamVector, key: RandomKey) -> ParamVector:
         """The first parent with something of the others."""
 
-    def __call__(self, base: Genes, mate: Genes, other: Genes, key: RandomKey) -> Genes:
+    def __call__(self, base: ParamVector, mate: ParamVector, other: ParamVector, key: RandomKey) -> ParamVector:
         """One child."""
         cross_key, mutation_key = jax.random.split(key)
-        return self.mutated(self.crossed(base, mate, other, cross_key), mutation_key)
+        return self.mutate(self.crossover(base, mate, other, cross_key), mutation_key)
 
-    def mutated(self, genes: Genes, key: RandomKey) -> Genes:
+    def mutate(self, genes: ParamVector, key: RandomKey) -> ParamVector:
         """The same with a share of the genes changed a little (Deb and Goyal's polynomial distribution)."""
         which_key, how_key = jax.random.split(key)
         where = jax.random.uniform(how_key, genes.shape, genes.dtype, -1.0, 1.0)
@@ -43,10 +43,10 @@ class Variation(eqx.Module):
         return jnp.clip(genes + jnp.where(happens, change, 0.0), self.low, self.high)
 
 
-class SimulatedBinary(Variation):
+class SimulatedBinaryCrossover(VariationOperator):
     """Half of the genes as Deb and Agrawal cross them: near either parent, as far apart as the parents are."""
 
-    def crossed(self, base: Genes, mate: Genes, other: Genes, key: RandomKey) -> Genes:
+    def crossover(self, base: ParamVector, mate: ParamVector, other: ParamVector, key: RandomKey) -> ParamVector:
         which_key, whose_key, how_key = jax.random.split(key, 3)
         where = jax.random.uniform(how_key, base.shape, base.dtype)
         ratio = jnp.where(where < 0.5, 2 * where, 0.5 / (1 - where))
@@ -56,10 +56,10 @@ class SimulatedBinary(Variation):
         return jnp.where(jax.random.bernoulli(which_key, 0.5, base.shape), child, base)
 
 
-class Differential(Variation):
+class DifferentialEvolution(VariationOperator):
     """As in MOEA/D-DE: the first parent moved by a part of the difference between the others, in every gene."""
 
     factor: Scalar | float = 0.5
 
-    def crossed(self, base: Genes, mate: Genes, other: Genes, key: RandomKey) -> Genes:
+    def crossover(self, base: ParamVector, mate: ParamVector, other: ParamVector, key: RandomKey) -> ParamVector:
         return base + self.factor * (mate - other)

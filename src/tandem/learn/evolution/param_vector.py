@@ -11,27 +11,27 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from tandem.feel.types import Array
-from tandem.policy.networks import Network
-from tandem.tree import member
+from tandem.policy.networks import ActorCritic
+from tandem.tree import tree_index
 
 SMALLEST = 1e-3  # scale of a layer's weights
 
 
-def genes_of(networks: Network) -> Float[Array, "members genes"]:
+def to_param_vector(networks: ActorCritic) -> Float[Array, "members genes"]:
     """The weights of the actors of a stack of networks, a row each."""
     actors, _ = eqx.partition(networks, _actor(networks))
     return jax.vmap(lambda actor: ravel_pytree(actor)[0])(actors)
 
 
-def with_genes(networks: Network, genes: Float[Array, "members genes"]) -> Network:
+def from_param_vector(networks: ActorCritic, genes: Float[Array, "members genes"]) -> ActorCritic:
     """The same stack of networks with other actors."""
     actors, rest = eqx.partition(networks, _actor(networks))
-    _, unravel = ravel_pytree(member(actors, 0))
-    whole: Network = eqx.combine(jax.vmap(unravel)(genes), rest)
+    _, unravel = ravel_pytree(tree_index(actors, 0))
+    whole: ActorCritic = eqx.combine(jax.vmap(unravel)(genes), rest)
     return whole
 
 
-def scale_of(networks: Network) -> Float[Array, " genes"]:
+def param_scale(networks: ActorCritic) -> Float[Array, " genes"]:
     """For each gene how large the weights of its layer are: root mean squares over the layer and the stack."""
     actors, _ = eqx.partition(networks, _actor(networks))
 
@@ -42,7 +42,7 @@ def scale_of(networks: Network) -> Float[Array, " genes"]:
     return scale
 
 
-def _actor(networks: Network) -> Any:
+def _actor(networks: ActorCritic) -> Any:
     """Which leaves decide: all weights but the critic's."""
     weights = jax.tree.map(eqx.is_inexact_array, networks)
     if not hasattr(networks, "critic"):

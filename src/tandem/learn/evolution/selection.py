@@ -18,29 +18,29 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.learn.evolution.operators import Variation
-from tandem.pareto import crowding_by_front, front_ranks, non_dominated
+from tandem.learn.evolution.operators import VariationOperator
+from tandem.pareto import crowding_per_front, nondominated_mask, nondominated_ranks
 
 Pool = Float[Array, "members genes"]
 Points = Float[Array, "points 3"]
 Aside = TypeVar("Aside")
-NARROWEST = 1e-6  # range of an objective, as a share of its values, that is still a range
+MIN_SPAN = 1e-6  # range of an objective, as a share of its values, that is still a range
 PARENTS = 3
 
 
-class Brood(NamedTuple):
+class Offspring(NamedTuple):
     """The children of a generation."""
 
     genes: Pool
     base: Int[Array, " members"]  # the parent each is a variation of
 
 
-class Generation(NamedTuple):
+class GenerationResult(NamedTuple):
     """What came of one."""
 
     genes: Pool
     points: Points
-    brood: Brood
+    brood: Offspring
     judged: Points  # what the brood was found to be worth
     survivors: Int[Array, " members"]  # from the parents, then the brood, who is now in each place
 
@@ -53,7 +53,7 @@ class Selection(eqx.Module):
         """For every child its base and two others."""
 
     @abstractmethod
-    def settled(self, points: Points) -> Int[Array, " members"]:
+    def initial_assignment(self, points: Points) -> Int[Array, " members"]:
         """Which of a population that was just judged for the first time goes to each place."""
 
     @abstractmethod
@@ -61,14 +61,14 @@ class Selection(eqx.Module):
         """Who takes each place, given the points of the parents and then of their children."""
 
 
-def one_generation(
+def run_generation(
     selection: Selection,
-    variation: Variation,
-    evaluate: Callable[[Brood], tuple[Points, Aside]],
+    variation: VariationOperator,
+    evaluate: Callable[[Offspring], tuple[Points, Aside]],
     genes: Pool,
     points: Points,
     key: RandomKey,
-) -> tuple[Generation, Aside]:
+) -> tuple[GenerationResult, Aside]:
     """Breed, judge, select. A population without points is judged as it is: the first generation is itself.
 
     ``evaluate`` returns the points of a brood and whatever else it has to say, which is handed on.
@@ -79,11 +79,11 @@ def one_generation(
     chosen = selection.parents(points, parent_key)
     keys = jax.random.split(vary_key, members)
     children = jax.vmap(variation)(genes[chosen[:, 0]], genes[chosen[:, 1]], genes[chosen[:, 2]], keys)
-    brood = Brood(jnp.where(first, genes, children), jnp.where(first, jnp.arange(members), chosen[:, 0]))
+    brood = Offspring(jnp.where(first, genes, children), jnp.where(first, jnp.arange(members), chosen[:, 0]))
     judged, aside = evaluate(brood)
     everyone, both = jnp.concatenate([genes, brood.genes]), jnp.concatenate([points, judged])
-    kept = jnp.where(first, members + selection.settled(judged), selection.survivors(both, survive_key))
-    return Generation(everyone[kept], both[kept], brood, judged, kept), aside
+    kept = jnp.where(first, members + selection.initial_assignment(judged), selection.survivors(both, survive_key))
+    return GenerationResult(everyone[kept], both[kept], brood, judged, kept), aside
 
 
 class NonDominatedSorting(Selection):
@@ -97,7 +97,7 @@ class NonDominatedSorting(Selection):
         drawn = jax.random.randint(key, (2, members, PARENTS), 0, members)
         return jnp.where(standing[drawn[0]] <= standing[drawn[1]], drawn[0], drawn[1])
 
-    def settled(self, points: Points) -> Int[Array, " members"]:
+    def initial_assignment(self, points: Points) -> Int[Array, " members"]:
         return jnp.arange(points.shape[0])
 
     def survivors(self, points: Points, key: RandomKey) -> Int[Array, " members"]:
@@ -105,8 +105,8 @@ class NonDominatedSorting(Selection):
 
 
 def _best_first(points: Points) -> Int[Array, " points"]:
-    ranks = front_ranks(points)
-    return jnp.lexsort((-crowding_by_front(points, ranks), ranks))
+    ranks = nondominated_ranks(points)
+    return jnp.lexsort((-crowding_per_front(points, ranks), ranks))
 
 
 class Decomposition(Selection):
@@ -124,7 +124,7 @@ class Decomposition(Selection):
     replaced: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, weights: ArrayLike, neighbours: int = 20, nearby: float = 0.9, replaced: int = 2) -> Decomposition:
+    def init(cls, weights: ArrayLike, neighbours: int = 20, nearby: float = 0.9, replaced: int = 2) -> Decomposition:
         """With the nearest weights as neighbours."""
         rows = np.asarray(weights, np.float64)
         distance = np.linalg.norm(rows[:, None] - rows[None], axis=-1)
@@ -146,7 +146,7 @@ class Decomposition(Selection):
         )
         return jnp.concatenate([places[:, None], mates], axis=1)
 
-    def settled(self, points: Points) -> Int[Array, " members"]:
+    def initial_assignment(self, points: Points) -> Int[Array, " members"]:
         return jnp.argmin(self._costs(points), axis=1)
 
     def survivors(self, points: Points, key: RandomKey) -> Int[Array, " members"]:
@@ -185,9 +185,9 @@ def shortfall(points: Points, valid: Bool[Array, " points"] | None = None) -> Po
     The ideal is the best of each objective, the nadir the worst of each among the non-dominated. Neither is remembered:
     where points are measured with noise, the best value ever seen is one that was lucky.
     """
-    best = non_dominated(points, valid)[:, None]
+    best = nondominated_mask(points, valid)[:, None]
     ideal = jnp.max(jnp.where(best, points, -jnp.inf), axis=0)
     nadir = jnp.min(jnp.where(best, points, jnp.inf), axis=0)
-    span = jnp.maximum(ideal - nadir, NARROWEST * (1 + jnp.abs(ideal)))
+    span = jnp.maximum(ideal - nadir, MIN_SPAN * (1 + jnp.abs(ideal)))
     short = (ideal - points) / span
     return jnp.where(jnp.isfinite(points).all(axis=1, keepdims=True), short, jnp.inf)

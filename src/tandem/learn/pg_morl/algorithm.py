@@ -13,27 +13,27 @@ from jaxtyping import Bool, Float, Int
 from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.types import Array, Objectives, RandomKey, Scalar
 from tandem.learn.algorithm import Stage
-from tandem.learn.config import GuidedOptions, Options
+from tandem.learn.config import AlgorithmConfig, PGMORLConfig
 from tandem.learn.pg_morl.history import History
-from tandem.learn.pg_morl.improvement_model import predict
-from tandem.learn.pg_morl.performance_buffer import Buffers
-from tandem.learn.ppo.ppo import Learner, Settings
+from tandem.learn.pg_morl.improvement_model import predict_improvement
+from tandem.learn.pg_morl.performance_buffer import PerformanceBuffer
+from tandem.learn.ppo.ppo import PPOConfig, TrainState
 from tandem.learn.scalarised_ppo import LITERAL, PopulationState, ScalarisedPPO
-from tandem.pareto import hypervolume_gains, interior_simplex, sparsity_with_each
-from tandem.pareto.scaling import Space
-from tandem.tree import member
+from tandem.pareto import hypervolume_improvement, interior_simplex, sparsity_if_added
+from tandem.pareto.scaling import ObjectiveScaler
+from tandem.tree import tree_index
 
 
-class GuidedState(PopulationState):
+class PGMORLState(PopulationState):
     """A population, the policies that the next may set out from, and what training did so far."""
 
-    buffers: Buffers
+    buffers: PerformanceBuffer
     history: History
     origin: Float[Array, "members 3"]  # mean rewards where the present record began
     made: Int[Array, ""]  # steps since then
     generation: int = eqx.field(static=True)  # steps that a record is about
 
-    def after_step(self, population: Learner, rewards: Float[Array, "members 3"], stage: Int[Array, ""]) -> Self:
+    def after_step(self, population: TrainState, rewards: Float[Array, "members 3"], stage: Int[Array, ""]) -> Self:
         """Every ``generation`` steps make a record, and every learner is offered to the buffers as the step left it.
 
         What it earned is an update old by then; in return no update is lost where it is gone on from.
@@ -43,68 +43,74 @@ class GuidedState(PopulationState):
         after = super().after_step(population, rewards, stage)
         return replace(
             after,
-            buffers=self.buffers.with_seen(population, rewards, Space.around(after.snapshots.archive)),
-            history=self.history.with_seen(self.population.preference, origin, rewards - origin, ends),
+            buffers=self.buffers.insert(
+                population, rewards, ObjectiveScaler.from_archive(after.policy_archive.archive)
+            ),
+            history=self.history.append(self.train_states.preference, origin, rewards - origin, ends),
             origin=origin,
             made=(self.made + 1) % self.generation,
         )
 
 
-class PredictionGuided(ScalarisedPPO):
+class PGMORL(ScalarisedPPO):
     """PG-MORL: which policies to train, and under which weights, is chosen by the front they are predicted to make."""
 
     name = "pg-morl"
     summary = "generations of the policies and weights that are predicted to improve the front most"
-    options_type: ClassVar[type[Options]] = GuidedOptions
+    config_type: ClassVar[type[AlgorithmConfig]] = PGMORLConfig
     # The paper gives its budget and its engine to all algorithms, and says no more of this one.
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
-        "paper": {**LITERAL, "generation_steps": 20},
-        "quick": {"rounds": 200_000, "generation_steps": 5},
+        "literal": {**LITERAL, "generation_steps": 20},
+        "quick": {"budget": 200_000, "generation_steps": 5},
     }
-    options: GuidedOptions
+    config: PGMORLConfig
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return self._then(self._generation, self.options.initialisation, "generation_steps")
+        return self._then(self._generation, self.config.initialisation, "generation_steps")
 
     @property
     def _generation(self) -> Stage:
-        options = self.options
-        return Stage.of("generation", options.generation_steps, options.tasks * options.episodes * self.system.rounds)
+        options = self.config
+        return Stage.from_steps(
+            "generation", options.generation_steps, options.num_tasks * options.num_envs * self.system.rounds
+        )
 
     @property
-    def most_candidates(self) -> int:
-        return self.options.archive + max(self.options.preferences, self.options.tasks)
+    def max_candidates(self) -> int:
+        return self.config.archive_size + max(self.config.num_preferences, self.config.num_tasks)
 
-    def settings(self, stage: int) -> Settings:
+    def settings(self, stage: int) -> PPOConfig:
         """The learning rate falls with the steps that a learner has made in all its generations."""
-        return self.options.settings(sum(plan.chunks * plan.steps for plan in self.stages))
+        return self.config.ppo_config(sum(plan.chunks * plan.steps for plan in self.stages))
 
-    def start(self, key: RandomKey) -> GuidedState:
+    def init(self, key: RandomKey) -> PGMORLState:
         """The warm-up: a fresh network for each of the preferences, which spread over the whole simplex."""
-        begun, options = super().start(key), self.options
-        records = max(options.history, options.preferences, options.tasks)
-        return GuidedState(
+        begun, options = super().init(key), self.config
+        records = max(options.history_size, options.num_preferences, options.num_tasks)
+        return PGMORLState(
             **vars(begun),
-            buffers=Buffers.empty(options.buffer_count, options.buffer_size, begun.population),
-            history=History.empty(records),
-            origin=jnp.zeros((options.preferences, 3), float),
+            buffers=PerformanceBuffer.init(options.buffer_count, options.buffer_size, begun.train_states),
+            history=History.init(records),
+            origin=jnp.zeros((options.num_preferences, 3), float),
             made=jnp.zeros((), jnp.int32),
             generation=self._generation.chunks * self._generation.steps,
         )
 
-    def begin(self, stage: int, state: GuidedState) -> GuidedState:
+    def begin_stage(self, stage: int, state: PGMORLState) -> PGMORLState:
         """The next generation: a learner for each of the tasks that promise most."""
-        options = self.options
-        weights = jnp.asarray(interior_simplex(options.weights, options.lowest_weight), float)
-        reference = jnp.asarray(options.reference * IN_USERS_UNITS, float)
-        guidance = Guidance(weights, reference, options.alpha, options.radius, options.neighbours, options.tasks)
-        begun: GuidedState = next_generation(state, guidance)
+        options = self.config
+        weights = jnp.asarray(interior_simplex(options.num_weights, options.min_weight), float)
+        reference = jnp.asarray(options.reference_point * IN_USERS_UNITS, float)
+        guidance = TaskSelection(
+            weights, reference, options.alpha, options.radius, options.num_neighbours, options.num_tasks
+        )
+        begun: PGMORLState = next_generation(state, guidance)
         return begun
 
 
-class Guidance(eqx.Module):
+class TaskSelection(eqx.Module):
     """What the choice of tasks goes by."""
 
     weights: Float[Array, "weights 3"]  # that a policy might be trained under
@@ -116,30 +122,30 @@ class Guidance(eqx.Module):
 
 
 @eqx.filter_jit
-def next_generation(state: GuidedState, guidance: Guidance) -> GuidedState:
+def next_generation(state: PGMORLState, guidance: TaskSelection) -> PGMORLState:
     """A learner for each task: the one that was chosen for it, going on under another weight."""
     next_key, learner_key = jax.random.split(state.key)
-    buffers, archive, history = state.buffers, state.snapshots.archive, state.history
-    space = Space.around(archive)
-    predicted = predict(
-        space.rescaled(buffers.points),
+    buffers, archive, history = state.buffers, state.policy_archive.archive, state.history
+    space = ObjectiveScaler.from_archive(archive)
+    predicted = predict_improvement(
+        space.scale(buffers.points),
         guidance.weights,
-        space.rescaled(history.before),
+        space.scale(history.before),
         history.weights,
         history.change / space.span,
         history.valid,
         guidance.radius,
         guidance.neighbours,
     )
-    reference = space.rescaled(guidance.reference)
-    front = space.rescaled(archive.points)
+    reference = space.scale(guidance.reference)
+    front = space.scale(archive.points)
     policy, weight = choose_tasks(
         front, archive.valid, predicted, buffers.valid, reference, guidance.alpha, guidance.tasks
     )
     keys = jax.random.split(learner_key, guidance.tasks)
     return replace(
         state,
-        population=replace(member(buffers.kept, policy), preference=guidance.weights[weight], key=keys),
+        train_states=replace(tree_index(buffers.kept, policy), preference=guidance.weights[weight], key=keys),
         objectives=jnp.full(guidance.tasks, -1, jnp.int32),
         key=next_key,
         origin=jnp.zeros((guidance.tasks, 3), float),
@@ -179,8 +185,8 @@ def choose_tasks(
         carry: tuple[Array, Array, Array], number: Int[Array, ""]
     ) -> tuple[tuple[Array, Array, Array], Int[Array, ""]]:
         points, counts, taken = carry
-        gains = hypervolume_gains(points, counts, candidates, reference)
-        merit = gains / box - alpha * sparsity_with_each(points, counts, candidates)
+        gains = hypervolume_improvement(points, counts, candidates, reference)
+        merit = gains / box - alpha * sparsity_if_added(points, counts, candidates)
         # What is chosen already comes after everything else that is there.
         merit = jnp.where(eligible, jnp.where(taken, -1e30, merit), -jnp.inf)
         best = jnp.argmax(merit)

@@ -18,7 +18,7 @@ class History(eqx.Module):
     count: Int[Array, ""]  # ever written
 
     @classmethod
-    def empty(cls, capacity: int) -> History:
+    def init(cls, capacity: int) -> History:
         """Without any."""
         nothing = jnp.zeros((capacity, 3), float)
         return cls(nothing, nothing, nothing, jnp.zeros((), jnp.int32))
@@ -28,7 +28,7 @@ class History(eqx.Module):
         """Which are there."""
         return jnp.arange(len(self.weights)) < self.count
 
-    def with_seen(
+    def append(
         self,
         weights: Float[Array, "members 3"],
         before: Float[Array, "members 3"],

@@ -22,17 +22,17 @@ Square = Float[Array, "4 4"]
 
 ITERATIONS = 40
 # Residuals count squared up to this share of the typical change, and linearly above: outliers have no more to say.
-OUTLYING = 0.3
+HUBER_DELTA = 0.3
 # Without data, and in units of the typical change: height, log of steepness, middle and level of a curve; how far from
 # that is usual; and how little of a record's weight this has.
-EXPECTED = (0.0, math.log(6.0), 1 / 3, 0.0)
-USUAL = (1.0, 1.0, 0.3, 1.0)
-DOUBT = 0.01
+PRIOR_MEAN = (0.0, math.log(6.0), 1 / 3, 0.0)
+PRIOR_SCALE = (1.0, 1.0, 0.3, 1.0)
+PRIOR_WEIGHT = 0.01
 LOWEST, HIGHEST = (-4.0, math.log(0.5), -0.5, -5.0), (2.0, math.log(40.0), 1.5, 5.0)
 SMALLEST = 0.01  # typical change that is believed, on rescaled objectives
 
 
-class Curve(eqx.Module):
+class ImprovementCurve(eqx.Module):
     """f(x) = A (exp(a (x - b)) - 1) / (exp(a (x - b)) + 1) + c, rising in x."""
 
     height: Scalar  # A
@@ -45,7 +45,7 @@ class Curve(eqx.Module):
         return self.height * jnp.tanh(self.steepness * (x - self.middle) / 2) + self.level
 
 
-def predict(
+def predict_improvement(
     policies: Float[Array, "policies 3"],
     weights: Float[Array, "weights 3"],
     before: Float[Array, "records 3"],
@@ -60,7 +60,7 @@ def predict(
 
     def of_policy(policy: Array, near: PerRecord) -> Array:
         def of_objective(level: Scalar, weight: Array, used: PerRecord, changed: PerRecord) -> Array:
-            return level + fit(used, changed, near)(weight)
+            return level + fit_curve(used, changed, near)(weight)
 
         return jax.vmap(of_objective, in_axes=(0, 1, 1, 1), out_axes=1)(policy, weights, trained, change)
 
@@ -84,14 +84,14 @@ def neighbourhood(
     return jnp.where(valid & (distance <= reach), jnp.exp(-2 * (distance / reach) ** 2), 0.0)
 
 
-def fit(x: PerRecord, y: PerRecord, weight: PerRecord) -> Curve:
+def fit_curve(x: PerRecord, y: PerRecord, weight: PerRecord) -> ImprovementCurve:
     """The curve nearest to the data in the robust sense, by damped Gauss-Newton steps on re-weighted squares.
 
     Where data leave it open, such as when all were trained under one weight, it is as expected.
     """
     typical = jnp.maximum(_weighted_median(jnp.abs(y), weight), SMALLEST)
     data = _Data(x, y / typical, weight)
-    expected, lowest, highest = (jnp.asarray(values, float) for values in (EXPECTED, LOWEST, HIGHEST))
+    expected, lowest, highest = (jnp.asarray(values, float) for values in (PRIOR_MEAN, LOWEST, HIGHEST))
     first = expected.at[3].set(jnp.clip(_weighted_median(data.y, weight), lowest[3], highest[3]))
 
     def improved(_: int, carry: tuple[Array, Scalar, Scalar]) -> tuple[Array, Scalar, Scalar]:
@@ -110,7 +110,7 @@ def fit(x: PerRecord, y: PerRecord, weight: PerRecord) -> Curve:
     start = (first, _loss(first, data), jnp.asarray(0.1, float))
     shape, _, _ = jax.lax.fori_loop(0, ITERATIONS, improved, start)
     found = _curve(shape)
-    return Curve(typical * found.height, found.steepness, found.middle, typical * found.level)
+    return ImprovementCurve(typical * found.height, found.steepness, found.middle, typical * found.level)
 
 
 class _Data(NamedTuple):
@@ -119,31 +119,33 @@ class _Data(NamedTuple):
     weight: PerRecord
 
 
-def _curve(shape: Vector) -> Curve:
+def _curve(shape: Vector) -> ImprovementCurve:
     """Height and steepness are logarithms in the search, and so always positive."""
-    return Curve(jnp.exp(shape[0]), jnp.exp(shape[1]), shape[2], shape[3])
+    return ImprovementCurve(jnp.exp(shape[0]), jnp.exp(shape[1]), shape[2], shape[3])
 
 
 def _astray(shape: Vector) -> Vector:
-    return (shape - jnp.asarray(EXPECTED, float)) / jnp.asarray(USUAL, float)
+    return (shape - jnp.asarray(PRIOR_MEAN, float)) / jnp.asarray(PRIOR_SCALE, float)
 
 
 def _loss(shape: Vector, data: _Data) -> Scalar:
     """Soft L1 of the residuals, and a little for what is unusual."""
-    residual = (_curve(shape)(data.x) - data.y) / OUTLYING
-    return jnp.sum(data.weight * 2 * (jnp.sqrt(1 + residual**2) - 1)) + DOUBT * jnp.sum(_astray(shape) ** 2)
+    residual = (_curve(shape)(data.x) - data.y) / HUBER_DELTA
+    return jnp.sum(data.weight * 2 * (jnp.sqrt(1 + residual**2) - 1)) + PRIOR_WEIGHT * jnp.sum(_astray(shape) ** 2)
 
 
 def _normal_equations(shape: Vector, data: _Data) -> tuple[Vector, Square]:
     curve = _curve(shape)
     bend = jnp.tanh(curve.steepness * (data.x - curve.middle) / 2)
     slope = curve.height * (1 - bend**2) * curve.steepness / 2
-    columns = jnp.stack([curve.height * bend, slope * (data.x - curve.middle), -slope, jnp.ones_like(bend)]) / OUTLYING
-    residual = (curve.height * bend + curve.level - data.y) / OUTLYING
+    columns = (
+        jnp.stack([curve.height * bend, slope * (data.x - curve.middle), -slope, jnp.ones_like(bend)]) / HUBER_DELTA
+    )
+    residual = (curve.height * bend + curve.level - data.y) / HUBER_DELTA
     weighted = columns * (data.weight / jnp.sqrt(1 + residual**2))
-    doubt = DOUBT / jnp.asarray(USUAL, float)
+    doubt = PRIOR_WEIGHT / jnp.asarray(PRIOR_SCALE, float)
     return weighted @ residual + doubt * _astray(shape), weighted @ columns.T + jnp.diag(
-        doubt / jnp.asarray(USUAL, float)
+        doubt / jnp.asarray(PRIOR_SCALE, float)
     )
 
 

@@ -12,48 +12,48 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from tandem.feel.types import Array
-from tandem.learn.ppo.ppo import Learner
+from tandem.learn.ppo.ppo import TrainState
 from tandem.pareto import free_slots, interior_simplex, store
-from tandem.pareto.scaling import Space
-from tandem.tree import room_for
+from tandem.pareto.scaling import ObjectiveScaler
+from tandem.tree import tree_zeros
 
-OUTERMOST = 1e-3  # the least share of any objective in a direction
+OUTER_ANGLE = 1e-3  # the least share of any objective in a direction
 
 
-class Buffers(eqx.Module):
+class PerformanceBuffer(eqx.Module):
     """Slots for ``directions`` times ``depth`` learners, whichever directions they lie in."""
 
     points: Float[Array, "slots 3"]  # mean rewards
     valid: Bool[Array, " slots"]
-    kept: Learner
+    kept: TrainState
     directions: int = eqx.field(static=True)
     depth: int = eqx.field(static=True)  # most in a direction
 
     @classmethod
-    def empty(cls, directions: int, depth: int, like: Learner) -> Buffers:
+    def init(cls, directions: int, depth: int, like: TrainState) -> PerformanceBuffer:
         """Without any, for a stack of learners like these."""
         slots = directions * depth
         nowhere = jnp.full((slots, 3), -jnp.inf, float)
-        return cls(nowhere, jnp.zeros(slots, bool), room_for(slots, like), directions, depth)
+        return cls(nowhere, jnp.zeros(slots, bool), tree_zeros(slots, like), directions, depth)
 
-    def with_seen(self, new: Learner, rewards: Float[Array, "members 3"], space: Space) -> Buffers:
+    def insert(self, new: TrainState, rewards: Float[Array, "members 3"], space: ObjectiveScaler) -> PerformanceBuffer:
         """With those of a stack kept that are among the farthest out in their direction, on a scale as of now."""
         slots = self.valid.shape[0]
         everyone = jnp.concatenate([self.points, rewards])
         there = jnp.concatenate([self.valid, jnp.all(jnp.isfinite(rewards), axis=1)])
-        best = best_by_direction(space.rescaled(everyone), there, self.directions, self.depth)
+        best = best_by_direction(space.scale(everyone), there, self.directions, self.depth)
         stays, enters = best[:slots], best[slots:]
         places = free_slots(stays, enters)
         points = store(jnp.where(stays[:, None], self.points, -jnp.inf), places, rewards)
         kept = store(self.kept, places, new)
-        return Buffers(points, store(stays, places, enters), kept, self.directions, self.depth)
+        return PerformanceBuffer(points, store(stays, places, enters), kept, self.directions, self.depth)
 
 
 def best_by_direction(
     points: Float[Array, "points 3"], valid: Bool[Array, " points"], directions: int, depth: int
 ) -> Bool[Array, " points"]:
     """The mask of the ``depth`` rescaled points that lie farthest out in each direction; of equal ones the first."""
-    rays = interior_simplex(directions, OUTERMOST)
+    rays = interior_simplex(directions, OUTER_ANGLE)
     rays /= np.linalg.norm(rays, axis=1, keepdims=True)
     out = jnp.where(valid[:, None], jnp.maximum(points, 0.0), 0.0)
     direction = jnp.argmax(out @ jnp.asarray(rays.T, float), axis=1)

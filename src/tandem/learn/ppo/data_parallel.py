@@ -17,13 +17,13 @@ Tree = TypeVar("Tree")
 
 
 @dataclass(frozen=True)
-class Team:
+class DataParallel:
     """The devices along an axis of a mesh, inside a ``shard_map``; or one device that has no one to share with."""
 
     size: int = 1
     axis: str = "team"
 
-    def own(self, tree: Tree) -> Tree:
+    def shard(self, tree: Tree) -> Tree:
         """This device's part of rows that all of them hold."""
         if self.size == 1:
             return tree
@@ -34,13 +34,13 @@ class Team:
 
         return cast(Tree, jax.tree.map(part, tree))
 
-    def together(self, tree: Tree) -> Tree:
+    def all_gather(self, tree: Tree) -> Tree:
         """The rows of all of them, in order."""
         return tree if self.size == 1 else cast(Tree, jax.lax.all_gather(tree, self.axis, tiled=True))
 
-    def mean(self, value: Array) -> Array:
+    def pmean(self, value: Array) -> Array:
         """The mean over all of them."""
         return value if self.size == 1 else jax.lax.pmean(value, self.axis)  # type: ignore[no-untyped-call]
 
 
-ALONE = Team()
+NO_SHARDING = DataParallel()

@@ -11,7 +11,7 @@ from tandem.feel.types import Array, Objectives, Scalar
 PerRound = Float[Array, "rounds 3"]
 
 
-def advantages(
+def compute_gae(
     rewards: PerRound, values: PerRound, last_value: Objectives, discount: Scalar | float, trace: Scalar | float
 ) -> PerRound:
     """A_t = sum over k of (discount trace)^k delta_{t+k}, delta_t = r_t + discount V_{t+1} - V_t, for each objective.

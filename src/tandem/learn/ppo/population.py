@@ -11,32 +11,32 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from tandem.feel.system import System
-from tandem.learn.ppo.data_parallel import Team
-from tandem.learn.ppo.ppo import Learner, Report, Settings, train_step
-from tandem.tree import size
+from tandem.learn.ppo.data_parallel import DataParallel
+from tandem.learn.ppo.ppo import PPOConfig, StepMetrics, TrainState, train_step
+from tandem.tree import tree_length
 
 Tree = TypeVar("Tree")
 BY_MEMBER = PartitionSpec("members")  # type: ignore[no-untyped-call]
 
 
-def mesh_for(system: System, members: int, settings: Settings) -> Mesh:
+def population_mesh(system: System, members: int, settings: PPOConfig) -> Mesh:
     """The devices that can share the work evenly: learners are shared out first, then the episodes of each."""
     devices = jax.device_count()
     by_member = math.gcd(members, devices)
-    minibatch = settings.rounds_per_step(system) // settings.minibatches
-    by_episode = math.gcd(devices // by_member, settings.episodes, minibatch)
+    minibatch = settings.rounds_per_step(system) // settings.num_minibatches
+    by_episode = math.gcd(devices // by_member, settings.num_envs, minibatch)
     chosen = np.asarray(jax.devices()[: by_member * by_episode])
     return Mesh(chosen.reshape(by_member, by_episode), ("members", "episodes"))
 
 
-def train_population(system: System, population: Learner, settings: Settings) -> tuple[Learner, Report]:
+def train_population(system: System, population: TrainState, settings: PPOConfig) -> tuple[TrainState, StepMetrics]:
     """One training step of every learner."""
     arrays, rest = eqx.partition(population, eqx.is_array)
-    mesh = mesh_for(system, size(arrays), settings)
-    team = Team(mesh.shape["episodes"], "episodes")
+    mesh = population_mesh(system, tree_length(arrays), settings)
+    team = DataParallel(mesh.shape["episodes"], "episodes")
 
-    def train(arrays: Learner) -> tuple[Learner, Report]:
-        def one(member: Learner) -> tuple[Learner, Report]:
+    def train(arrays: TrainState) -> tuple[TrainState, StepMetrics]:
+        def one(member: TrainState) -> tuple[TrainState, StepMetrics]:
             learner, report = train_step(system, eqx.combine(member, rest), settings, team)
             return eqx.filter(learner, eqx.is_array), report
 

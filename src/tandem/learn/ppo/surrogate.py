@@ -15,45 +15,51 @@ from jaxtyping import Float
 from tandem.feel.types import Array, Objectives, Scalar
 
 Columns = Float[Array, "*samples columns"]
-NEAR = 1e-3  # of a normalised return: nearer to its wall than this, the logarithm goes on as a straight line
+BARRIER_LINEAR_BELOW = (
+    1e-3  # of a normalised return: nearer to its wall than this, the logarithm goes on as a straight line
+)
 
 
-class Aim(eqx.Module):
+class Surrogate(eqx.Module):
     """What to maximise."""
 
     @abstractmethod
-    def prepared(self, level: Objectives, advantages: Float[Array, "*samples 3"]) -> Aim:
+    def at_step(self, level: Objectives, advantages: Float[Array, "*samples 3"]) -> Surrogate:
         """The aim of this step, given the whole batch: mean rewards of the policy as it is, and its advantages."""
 
     @abstractmethod
-    def columns(self, advantages: Float[Array, "*samples 3"], preferences: Float[Array, "*samples 3"]) -> Columns:
+    def advantage_columns(
+        self, advantages: Float[Array, "*samples 3"], preferences: Float[Array, "*samples 3"]
+    ) -> Columns:
         """The advantages of the quantities that ``gain`` wants to know the changes of."""
 
     @abstractmethod
-    def gain(self, changes: Float[Array, " columns"]) -> Scalar:
+    def objective(self, changes: Float[Array, " advantage_columns"]) -> Scalar:
         """The merit of these changes; differentiable."""
 
 
-class Weighted(Aim):
+class ScalarisedSurrogate(Surrogate):
     """The scalarised task of Pareto initialisation, A_w = w . A, with w the preference of the episode.
 
     Each objective's advantages are brought to one scale before they are weighed, or joules would outvote accuracy.
     """
 
-    def prepared(self, level: Objectives, advantages: Float[Array, "*samples 3"]) -> Weighted:
+    def at_step(self, level: Objectives, advantages: Float[Array, "*samples 3"]) -> ScalarisedSurrogate:
         return self
 
-    def columns(self, advantages: Float[Array, "*samples 3"], preferences: Float[Array, "*samples 3"]) -> Columns:
+    def advantage_columns(
+        self, advantages: Float[Array, "*samples 3"], preferences: Float[Array, "*samples 3"]
+    ) -> Columns:
         everywhere = tuple(range(advantages.ndim - 1))
         centred = advantages - jnp.mean(advantages, axis=everywhere)
         scalar = jnp.sum(preferences * centred / (jnp.std(advantages, axis=everywhere) + 1e-8), axis=-1)
         return ((scalar - jnp.mean(scalar)) / (jnp.std(scalar) + 1e-8))[..., None]
 
-    def gain(self, changes: Float[Array, " columns"]) -> Scalar:
+    def objective(self, changes: Float[Array, " advantage_columns"]) -> Scalar:
         return changes[0]
 
 
-class Constrained(Aim):
+class BarrierSurrogate(Surrogate):
     """Problem P4: max J_l + sum over i != l of log(J_i - c_i) / mu, with c_i = beta J_i(pi').
 
     Returns are normalised to positive numbers by ranges fixed when the policy was selected, so that a share beta of
@@ -61,55 +67,57 @@ class Constrained(Aim):
     selected, so that many small steps cannot add up to a large loss.
     """
 
-    objective: Objectives  # 1 for the objective to improve, 0 for those to hold
+    target: Objectives  # 1 for the objective to improve, 0 for those to hold
     low: Objectives  # mean rewards that count as 0
     span: Objectives  # and how much more counts as 1
     selected: Objectives  # mean rewards of the selected policy
     beta: Scalar | float
     mu: Scalar | float
     anchored: Scalar | float = 0.0  # 1: thresholds stay where the selected policy puts them
-    level: Objectives | None = None  # normalised returns before the step
+    current_return: Objectives | None = None  # normalised returns before the step
     scale: Scalar | None = None  # of the advantages of the objective to improve
 
-    def normalised(self, rewards: Objectives) -> Objectives:
+    def normalise(self, rewards: Objectives) -> Objectives:
         """Mean rewards as returns on the scale of the front."""
         return (rewards - self.low) / self.span
 
-    def floor(self) -> Objectives:
+    def thresholds(self) -> Objectives:
         """c: the returns below which the held objectives must not fall."""
-        selected = self.normalised(self.selected)
-        assert self.level is not None, "an aim is prepared before it is used"
-        return self.beta * jnp.where(self.anchored > 0, selected, self.level)
+        selected = self.normalise(self.selected)
+        assert self.current_return is not None, "an aim is prepared before it is used"
+        return self.beta * jnp.where(self.anchored > 0, selected, self.current_return)
 
-    def prepared(self, level: Objectives, advantages: Float[Array, "*samples 3"]) -> Constrained:
+    def at_step(self, level: Objectives, advantages: Float[Array, "*samples 3"]) -> BarrierSurrogate:
         spread = jnp.std(advantages / self.span, axis=tuple(range(advantages.ndim - 1)))
-        return Constrained(
-            self.objective,
+        return BarrierSurrogate(
+            self.target,
             self.low,
             self.span,
             self.selected,
             self.beta,
             self.mu,
             self.anchored,
-            level=self.normalised(level),
-            scale=jnp.sum(self.objective * spread) + 1e-8,
+            current_return=self.normalise(level),
+            scale=jnp.sum(self.target * spread) + 1e-8,
         )
 
-    def columns(self, advantages: Float[Array, "*samples 3"], preferences: Float[Array, "*samples 3"]) -> Columns:
+    def advantage_columns(
+        self, advantages: Float[Array, "*samples 3"], preferences: Float[Array, "*samples 3"]
+    ) -> Columns:
         return (advantages - jnp.mean(advantages, axis=tuple(range(advantages.ndim - 1)))) / self.span
 
-    def gain(self, changes: Float[Array, " columns"]) -> Scalar:
-        assert self.level is not None, "an aim is prepared before it is used"
+    def objective(self, changes: Float[Array, " advantage_columns"]) -> Scalar:
+        assert self.current_return is not None, "an aim is prepared before it is used"
         assert self.scale is not None
-        barrier = log_barrier(self.level + changes - self.floor(), self.mu)
+        barrier = log_barrier(self.current_return + changes - self.thresholds(), self.mu)
         # Dividing by the spread changes no optimum; it keeps the gradient on the scale that entropy is weighed on.
-        return jnp.sum(jnp.where(self.objective > 0, changes, barrier)) / self.scale
+        return jnp.sum(jnp.where(self.target > 0, changes, barrier)) / self.scale
 
 
 def log_barrier(slack: Array, mu: Scalar | float) -> Array:
     """phi = log(J - c) / mu, continued below ``NEAR`` by its tangent: there is a way back from a broken constraint."""
-    inside = jnp.log(jnp.maximum(slack, NEAR))
-    return (inside + jnp.minimum(slack - NEAR, 0.0) / NEAR) / mu
+    inside = jnp.log(jnp.maximum(slack, BARRIER_LINEAR_BELOW))
+    return (inside + jnp.minimum(slack - BARRIER_LINEAR_BELOW, 0.0) / BARRIER_LINEAR_BELOW) / mu
 
 
 def clipped_objective(ratio: Array, advantage: Array, clip: Scalar | float) -> Array:

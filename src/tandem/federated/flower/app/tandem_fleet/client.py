@@ -29,10 +29,10 @@ def obey(message: Message, context: Context) -> Message:
     if address is not None:
         report = _asked(str(address), sent["instruction"], float(sent["deadline_s"]))
     else:
-        from tandem.federated.flower.client_app import answer
+        from tandem.federated.flower.client_app import handle_message
 
         number = int(context.node_config["partition-id"])
-        report = answer(str(context.run_config["folder"]), number, sent["instruction"])
+        report = handle_message(str(context.run_config["folder"]), number, sent["instruction"])
     return _reply(message, {"report": report})
 
 

@@ -13,22 +13,22 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tandem.feel import System, build_system
-from tandem.learn import Constrained, Weighted
+from tandem.learn import BarrierSurrogate, ScalarisedSurrogate
 from tandem.learn.cmoppo import CMOPPO, _ranges
-from tandem.learn.config import ExtensionOptions
-from tandem.learn.ppo.surrogate import NEAR, clipped_objective, log_barrier
+from tandem.learn.config import CMOPPOConfig
+from tandem.learn.ppo.surrogate import BARRIER_LINEAR_BELOW, clipped_objective, log_barrier
 from tandem.learn.scalarised_ppo import PopulationState
 from tandem.pareto import Archive, empty_archive, insert
 from tandem.policy import NeuralPolicy
-from tandem.policy.rollout import mean_outcome
+from tandem.policy.rollout import rollout_means
 from tandem.scenario import load_scenario
-from tandem.tree import member
+from tandem.tree import tree_index
 
 KEY = jax.random.key(4)
 SAMPLES = 400
 
 
-def constrained(objective: int = 0, **changes: Any) -> Constrained:
+def constrained(objective: int = 0, **changes: Any) -> BarrierSurrogate:
     values: dict[str, Any] = {
         "objective": jax.nn.one_hot(objective, 3),
         "low": jnp.zeros(3),
@@ -37,18 +37,18 @@ def constrained(objective: int = 0, **changes: Any) -> Constrained:
         "beta": 0.9,
         "mu": 80.0,
     }
-    return Constrained(**{**values, **changes})
+    return BarrierSurrogate(**{**values, **changes})
 
 
-def direction(aim: Constrained, advantages: np.ndarray, level: np.ndarray) -> np.ndarray:
+def direction(aim: BarrierSurrogate, advantages: np.ndarray, level: np.ndarray) -> np.ndarray:
     """The gradient of the gain in the log probabilities of the decisions of a batch, where they are what they were."""
     found = jnp.asarray(advantages, float)[:, None, :]
-    prepared = aim.prepared(jnp.asarray(level, float), found)
-    columns = prepared.columns(found, jnp.full((SAMPLES, 1, 3), 1 / 3))
+    prepared = aim.at_step(jnp.asarray(level, float), found)
+    columns = prepared.advantage_columns(found, jnp.full((SAMPLES, 1, 3), 1 / 3))
 
     def gain(log_ratio: jax.Array) -> jax.Array:
         change = clipped_objective(jnp.exp(log_ratio)[:, None, None], columns, 0.2) - columns
-        return prepared.gain(jnp.mean(jnp.sum(change, axis=1), axis=0))
+        return prepared.objective(jnp.mean(jnp.sum(change, axis=1), axis=0))
 
     return SAMPLES * np.asarray(jax.grad(gain)(jnp.full(SAMPLES, 1e-6)))
 
@@ -83,7 +83,7 @@ def test_a_broken_constraint_shows_the_way_back() -> None:
     found = direction(constrained(anchored=1.0), advantages, level)
     own = centred(advantages)
     slope = found @ own / SAMPLES / own.var(axis=0)
-    assert slope[1] * advantages[:, 0].std() == pytest.approx(1 / (80 * NEAR), rel=0.1)
+    assert slope[1] * advantages[:, 0].std() == pytest.approx(1 / (80 * BARRIER_LINEAR_BELOW), rel=0.1)
     assert slope[1] > 5 * slope[0] > 0
     assert np.corrcoef(found, own[:, 1])[0, 1] > 0.95
 
@@ -92,15 +92,15 @@ def test_a_broken_constraint_shows_the_way_back() -> None:
 def test_the_logarithm_is_continued_without_a_jump_or_a_kink(mu: float) -> None:
     with jax.enable_x64(True):
         slope = jax.grad(lambda slack: log_barrier(slack, mu))
-        below, at, above = (jnp.asarray(NEAR * factor) for factor in (1 - 1e-9, 1.0, 1 + 1e-9))
+        below, at, above = (jnp.asarray(BARRIER_LINEAR_BELOW * factor) for factor in (1 - 1e-9, 1.0, 1 + 1e-9))
         for side in (below, above):
             assert float(log_barrier(side, mu)) == pytest.approx(float(log_barrier(at, mu)), rel=1e-8)
-            assert float(slope(side)) == pytest.approx(1 / (mu * NEAR), rel=1e-8)
+            assert float(slope(side)) == pytest.approx(1 / (mu * BARRIER_LINEAR_BELOW), rel=1e-8)
         slacks = jnp.linspace(-2, 2, 401)
         values = np.asarray(log_barrier(slacks, mu))
-        inside = np.asarray(slacks) > NEAR
+        inside = np.asarray(slacks) > BARRIER_LINEAR_BELOW
         np.testing.assert_allclose(values[inside], np.log(slacks[inside]) / mu)
-        np.testing.assert_allclose(np.diff(values[~inside]), 0.01 / (mu * NEAR))
+        np.testing.assert_allclose(np.diff(values[~inside]), 0.01 / (mu * BARRIER_LINEAR_BELOW))
         steps = np.diff(values)
         assert np.all(steps > 0)  # more slack is always better
         assert np.all(np.diff(steps) < 1e-9)  # and ever less so: concave
@@ -140,7 +140,7 @@ def test_a_front_of_one_policy_has_ranges_too(point: tuple[float, float, float])
 def _check_ranges(archive: Archive) -> None:
     low, span = _ranges(archive)
     points = np.asarray(archive.points)[np.asarray(archive.valid)]
-    returns = np.asarray(constrained(low=low, span=span).normalised(jnp.asarray(points)))
+    returns = np.asarray(constrained(low=low, span=span).normalise(jnp.asarray(points)))
     assert np.all(returns > 0.05)
     assert np.all(returns <= 1.05)
     assert np.all(0.9 * returns < returns)
@@ -171,10 +171,10 @@ def test_theorem_1_on_a_problem_small_enough_to_solve(objective: int) -> None:
         arms = jnp.asarray(ARMS)
         for mu in (5.0, 20.0, 80.0, 320.0):
             # The gain that updates use, of the true changes; one sample of spread 1 leaves its scale alone.
-            aim = constrained(objective, mu=mu).prepared(jnp.asarray(before), jnp.asarray([[-1.0] * 3, [1.0] * 3]))
+            aim = constrained(objective, mu=mu).at_step(jnp.asarray(before), jnp.asarray([[-1.0] * 3, [1.0] * 3]))
 
-            def loss(chances: jax.Array, aim: Constrained = aim) -> jax.Array:
-                return -aim.gain(chances @ arms - before)
+            def loss(chances: jax.Array, aim: BarrierSurrogate = aim) -> jax.Array:
+                return -aim.objective(chances @ arms - before)
 
             found = scipy.optimize.minimize(
                 jax.jit(loss),
@@ -195,25 +195,25 @@ def test_theorem_1_on_a_problem_small_enough_to_solve(objective: int) -> None:
 
 def extension(system: System, **changes: Any) -> CMOPPO:
     values: dict[str, Any] = {
-        "rounds": 1_000_000,
-        "preferences": 3,
-        "episodes": 8,
-        "extended": 2,
+        "budget": 1_000_000,
+        "num_preferences": 3,
+        "num_envs": 8,
+        "num_extended": 2,
         "extension_steps": 40,
         "learning_rate": 3e-3,
-        "archive": 12,
+        "archive_size": 12,
         "validation_episodes": 1,
     }
-    return CMOPPO(system, ExtensionOptions(**{**values, **changes}))
+    return CMOPPO(system, CMOPPOConfig(**{**values, **changes}))
 
 
 @pytest.fixture(scope="module")
 def initialised(tiny: System) -> PopulationState:
     """A population on its way, with a front of snapshots; the state an extension may begin from."""
     algorithm = extension(tiny)
-    state = algorithm.start(KEY)
+    state = algorithm.init(KEY)
     for _ in range(5):
-        state, _ = algorithm.advance(0, state)
+        state, _ = algorithm.run_chunk(0, state)
     return state
 
 
@@ -221,29 +221,31 @@ def test_every_direction_starts_from_the_policy_selected_with_a_fresh_optimiser(
     tiny: System, initialised: PopulationState
 ) -> None:
     algorithm = extension(tiny)
-    begun = algorithm.begin(1, initialised)
-    slots = np.flatnonzero(np.asarray(begun.snapshots.times_extended))
+    begun = algorithm.begin_stage(1, initialised)
+    slots = np.flatnonzero(np.asarray(begun.policy_archive.times_extended))
     assert len(slots) == 2
     assert np.asarray(begun.objectives).tolist() == [0, 1, 2, 0, 1, 2]
     parents = []
     for number in range(6):
-        learner = member(begun.population, number)
-        (parent,) = [slot for slot in slots if _same(member(begun.snapshots.kept.network, slot), learner.network)]
+        learner = tree_index(begun.train_states, number)
+        (parent,) = [
+            slot for slot in slots if _same(tree_index(begun.policy_archive.kept.network, slot), learner.network)
+        ]
         parents.append(parent)
-        assert _same(member(begun.snapshots.kept.normaliser, parent), learner.normaliser)
-        assert _same(member(begun.snapshots.kept.returns, parent), learner.returns)
-        np.testing.assert_array_equal(learner.aim.selected, begun.snapshots.archive.points[parent])
-        np.testing.assert_array_equal(learner.aim.objective, np.eye(3)[number % 3])
+        assert _same(tree_index(begun.policy_archive.kept.normaliser, parent), learner.normaliser)
+        assert _same(tree_index(begun.policy_archive.kept.returns, parent), learner.returns)
+        np.testing.assert_array_equal(learner.surrogate.selected, begun.policy_archive.archive.points[parent])
+        np.testing.assert_array_equal(learner.surrogate.objective, np.eye(3)[number % 3])
         assert all(np.all(np.asarray(leaf) == 0) for leaf in jax.tree.leaves(learner.optimiser))
         assert int(learner.steps) == 0
     assert parents == [parents[0]] * 3 + [parents[3]] * 3
     assert parents[0] != parents[3]
     # The optimisers of the first stage had gone on; an extension has a learning rate and a decay of its own.
-    assert any(np.any(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(initialised.population.optimiser))
-    assert algorithm.settings(1).decay == pytest.approx(1 / (40 * 4 * 4))
+    assert any(np.any(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(initialised.train_states.optimiser))
+    assert algorithm.settings(1).lr_decay == pytest.approx(1 / (40 * 4 * 4))
     assert algorithm.settings(1).learning_rate == algorithm.settings(0).learning_rate
     # What is seen next is chance of its own for every direction.
-    assert len(np.unique(jax.random.key_data(begun.population.key), axis=0)) == 6
+    assert len(np.unique(jax.random.key_data(begun.train_states.key), axis=0)) == 6
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -254,22 +256,29 @@ def _same(one: Any, other: Any) -> bool:
 @eqx.filter_jit
 def measured(system: System, policies: NeuralPolicy, keys: jax.Array) -> jax.Array:
     """Mean rewards, [policies, episodes, 3]."""
-    return eqx.filter_vmap(lambda policy: mean_outcome(system, policy, keys).reward)(policies)
+    return eqx.filter_vmap(lambda policy: rollout_means(system, policy, keys).reward)(policies)
 
 
 def extended(algorithm: CMOPPO, state: PopulationState) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """After an extension: normalised returns before and after, their statistical error, and which are held."""
-    state = algorithm.begin(1, state)
+    state = algorithm.begin_stage(1, state)
     for _ in range(algorithm.stages[1].chunks):
-        state, _ = algorithm.advance(1, state)
-    learners = state.population
-    policies = NeuralPolicy(learners.network, learners.normaliser, learners.preference, "everything")
+        state, _ = algorithm.run_chunk(1, state)
+    learners = state.train_states
+    policies = NeuralPolicy(learners.network, learners.normaliser, learners.preference, "stochastic")
     rewards = np.asarray(measured(algorithm.system, policies, jax.random.split(jax.random.key(99), 200)))
-    low, span, selected = (np.asarray(part) for part in (learners.aim.low, learners.aim.span, learners.aim.selected))
+    low, span, selected = (
+        np.asarray(part) for part in (learners.surrogate.low, learners.surrogate.span, learners.surrogate.selected)
+    )
     spread = rewards.std(axis=1) / span
     # Two measurements: ours over 200 episodes, and the few by which the policy was selected.
-    error = spread * np.sqrt(1 / 200 + 1 / algorithm.options.episodes)
-    return (selected - low) / span, (rewards.mean(axis=1) - low) / span, error, np.asarray(learners.aim.objective) == 0
+    error = spread * np.sqrt(1 / 200 + 1 / algorithm.config.num_envs)
+    return (
+        (selected - low) / span,
+        (rewards.mean(axis=1) - low) / span,
+        error,
+        np.asarray(learners.surrogate.objective) == 0,
+    )
 
 
 def test_a_real_extension_holds_what_it_is_to_hold(tiny: System, initialised: PopulationState) -> None:
@@ -287,10 +296,12 @@ def test_a_real_extension_holds_what_it_is_to_hold(tiny: System, initialised: Po
 def test_weighted_advantages_are_on_one_scale_and_follow_their_preference() -> None:
     advantages = jnp.asarray(batch() * [1.0, 50.0, 1e-3] + [0.0, 7.0, 1.0])[:, None]
     preferences = jnp.asarray(np.random.default_rng(2).dirichlet(np.ones(3), SAMPLES))[:, None]
-    columns = np.asarray(Weighted().columns(advantages, preferences))
+    columns = np.asarray(ScalarisedSurrogate().advantage_columns(advantages, preferences))
     standard = (batch() - batch().mean(axis=0)) / batch().std(axis=0)
     expected = (np.asarray(preferences)[:, 0] * standard).sum(axis=1)
     expected = (expected - expected.mean()) / expected.std()
     np.testing.assert_allclose(columns[:, 0, 0], expected, atol=1e-3)
     # Units do not matter: joules in millijoules weigh the same.
-    np.testing.assert_allclose(Weighted().columns(advantages * 1000, preferences), columns, atol=1e-3)
+    np.testing.assert_allclose(
+        ScalarisedSurrogate().advantage_columns(advantages * 1000, preferences), columns, atol=1e-3
+    )

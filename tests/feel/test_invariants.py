@@ -13,10 +13,10 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, serve_all, step, step_or_restart
+from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, serve_all, step, step_autoreset
 from tandem.feel.arrivals import PoissonProcess
 from tandem.feel.channel import RayleighChannel, RicianChannel, StaticChannel, build_channel
-from tandem.scenario import device_table, load_scenario
+from tandem.scenario import build_device_table, load_scenario
 
 ROUNDS = 100
 SIZES = (1, 2, 7, 64, 257)
@@ -257,7 +257,7 @@ def test_nothing_is_ever_infinite_or_no_number(mapping: str, fading: Any, arriva
 def test_the_planned_gain_is_a_true_quantile(k_db: float) -> None:
     """The gain the shield plans with is missed as often as planned, for any direct wave."""
     scenario = load_scenario("paper", {"fleet.size": 4, "channel.fading": {"kind": "rician", "k_db": k_db}})
-    channel = build_channel(scenario, device_table(scenario))
+    channel = build_channel(scenario, build_device_table(scenario))
     outage = 0.02
     worst = channel.worst_gain(outage)
     assert np.all(np.isfinite(worst))
@@ -273,7 +273,7 @@ def test_the_planned_gain_is_a_true_quantile(k_db: float) -> None:
 def test_the_planned_requests_are_a_true_quantile(rate: float, duration_s: float, outage: float) -> None:
     """The requests the shield plans with are exceeded as rarely as planned, and one fewer more often."""
     process = PoissonProcess(jnp.array([rate]))
-    most = float(process.most(duration_s, outage)[0])
+    most = float(process.upper_quantile(duration_s, outage)[0])
     law = scipy.stats.poisson(float(process.mean_rate()[0]) * duration_s)
     assert most == law.isf(outage)
     assert law.cdf(most) >= 1 - outage
@@ -335,7 +335,7 @@ def test_other_seeds_are_other_episodes() -> None:
 
 def test_a_new_episode_begins_after_the_last_round() -> None:
     system = build_system(load_scenario("paper", {"rounds": 3, "fleet.size": 2}))
-    play = jax.jit(step_or_restart)
+    play = jax.jit(step_autoreset)
     state = reset(system, jax.random.key(1))
     starts = []
     for t in range(1, 10):
@@ -354,9 +354,9 @@ def test_a_new_episode_begins_after_the_last_round() -> None:
 def test_a_device_is_the_same_in_any_fleet() -> None:
     fields = {"channel.shadowing_db": 4, "fleet.seed": 11, "shield.outage": 0.2}
     large = load_scenario("paper", {**fields, "fleet.size": 300})
-    table = device_table(large)
+    table = build_device_table(large)
     for size in (1, 3, 10, 30):
-        small = device_table(load_scenario("paper", {**fields, "fleet.size": size}))
+        small = build_device_table(load_scenario("paper", {**fields, "fleet.size": size}))
         for name, column in vars(small).items():
             assert list(column) == list(getattr(table, name)[:size]), name
 
@@ -382,7 +382,7 @@ def test_a_step_compiles_once() -> None:
 
         return jax.jit(wrapped)
 
-    start, play, again = counted(reset), counted(step), counted(step_or_restart)
+    start, play, again = counted(reset), counted(step), counted(step_autoreset)
     scenarios = [{}, {"workload.request_rate_per_s": 3, "limits.round_floor_s": 1.5, "fleet.seed": 4}]
     for system in (build_system(load_scenario("paper", fields)) for fields in scenarios):
         for seed in range(3):
@@ -397,7 +397,7 @@ def test_a_step_compiles_once() -> None:
 def test_a_devices_requests_are_the_same_in_any_fleet() -> None:
     def requests(size: int) -> np.ndarray:
         process = PoissonProcess(jnp.linspace(0.5, 30.0, 30)[:size])  # few and many at once: two ways of drawing
-        return np.asarray(process.arrived(jnp.zeros(()), jnp.asarray(3.0), jax.random.key(9)))
+        return np.asarray(process.sample(jnp.zeros(()), jnp.asarray(3.0), jax.random.key(9)))
 
     for size in (1, 2, 7, 10):
         np.testing.assert_array_equal(requests(size), requests(30)[:size])

@@ -9,7 +9,7 @@ from brute_force import point_sets, sphere, spread, tied, tried_on
 from hypothesis import strategies as st
 
 from tandem.errors import InputError
-from tandem.pareto import best_for, front, knee_point, pick, ranges_of, within_limits
+from tandem.pareto import best_for_preference, knee_point, nondominated_indices, pick, ranges_of, within_limits
 
 # accuracy, -latency, -energy
 FOUR = np.array([[0.9, -3.0, -9.0], [0.7, -1.0, -5.0], [0.5, -0.5, -4.0], [0.8, -1.2, -5.5]])
@@ -53,8 +53,8 @@ def test_knee_of_poor_fronts(points: list[list[float]], expected: int) -> None:
 @tried_on(point_sets(tied | spread))
 def test_choices_are_on_the_front_and_do_not_depend_on_order(points: np.ndarray) -> None:
     before = points.copy()
-    knee, best = knee_point(points), best_for((0.5, 0.3, 0.2), points)
-    assert {knee, best} <= set(front(points).tolist())
+    knee, best = knee_point(points), best_for_preference((0.5, 0.3, 0.2), points)
+    assert {knee, best} <= set(nondominated_indices(points).tolist())
     assert pick(points).index == knee
     assert pick(points, (5, 3, 2)).index == best
     np.testing.assert_array_equal(points, before)
@@ -68,31 +68,31 @@ def test_knee_does_not_depend_on_order() -> None:
 
 def test_preference_by_hand() -> None:
     # Normalised: (1, 0, 0), (0.5, 0.8, 0.8), (0, 1, 1), (0.75, 0.72, 0.7). Equal weights: 1, 2.1, 2, 2.17 thirds.
-    assert best_for((1, 1, 1), FOUR) == 3
-    assert best_for((1, 0, 0), FOUR) == 0
-    assert best_for((0, 0.5, 0.5), FOUR) == 2
+    assert best_for_preference((1, 1, 1), FOUR) == 3
+    assert best_for_preference((1, 0, 0), FOUR) == 0
+    assert best_for_preference((0, 0.5, 0.5), FOUR) == 2
     # 0.4, 0.3, 0.3 times: 0.4, 0.68, 0.6, 0.726; 0.2, 0.4, 0.4: 0.2, 0.74, 0.8, 0.718.
-    assert best_for((0.4, 0.3, 0.3), FOUR) == 3
-    assert best_for((0.2, 0.4, 0.4), FOUR) == 2
+    assert best_for_preference((0.4, 0.3, 0.3), FOUR) == 3
+    assert best_for_preference((0.2, 0.4, 0.4), FOUR) == 2
 
 
 def test_a_weight_of_zero_does_not_choose_badly() -> None:
     # Accuracy alone cannot tell the first three apart; the third has the best of the rest, and the first is dominated.
     points = [[0.9, -5, -5], [0.9, -4, -5], [0.9, -1, -5.5], [0.1, -0.5, -3]]
-    assert best_for((1, 0, 0), points) == 2
+    assert best_for_preference((1, 0, 0), points) == 2
 
 
 def test_ranges_set_the_scale() -> None:
     points = [[1, 0, 0], [0, 1, 0]]
     wide, narrow = ([0, 0, 0], [10, 1, 1]), ([0, 0, 0], [1, 10, 1])
-    assert best_for((1, 1, 1), points, ranges_of(wide)) == 1
-    assert best_for((1, 1, 1), points, ranges_of(narrow)) == 0
+    assert best_for_preference((1, 1, 1), points, ranges_of(wide)) == 1
+    assert best_for_preference((1, 1, 1), points, ranges_of(narrow)) == 0
 
 
 @pytest.mark.parametrize("preference", [(1, 1), (0, 0, 0), (-1, 1, 1), (math.nan, 1, 1), 1])
 def test_bad_preference(preference: object) -> None:
     with pytest.raises(InputError, match="give three weights"):
-        best_for(preference, FOUR)
+        best_for_preference(preference, FOUR)
 
 
 def test_limits_are_in_the_users_units() -> None:
@@ -177,6 +177,6 @@ def test_following_the_message_leads_to_a_policy(points: np.ndarray, limits: dic
 
 def test_nothing_to_choose_from() -> None:
     for points in ([], [[math.nan, 0, 0]]):
-        for choose in (pick, knee_point, lambda points: best_for((1, 1, 1), points)):
+        for choose in (pick, knee_point, lambda points: best_for_preference((1, 1, 1), points)):
             with pytest.raises(InputError, match="no policy to choose from"):
                 choose(points)

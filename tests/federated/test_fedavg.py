@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tandem.federated.data import Samples
-from tandem.federated.fedavg import federated_average, gradient, local_update, right_answers
+from tandem.federated.fedavg import count_correct, federated_average, gradient, local_update
 from tandem.federated.ragged import PART, capacity_for
 from tandem.federated.tasks.models import ConvolutionalNetwork, Dense, Perceptron, weight_count
 
 CAPACITY = 3 * PART
 # Compiled once, as they are used.
-gradient, local_update, right_answers = (eqx.filter_jit(f) for f in (gradient, local_update, right_answers))
+gradient, local_update, count_correct = (eqx.filter_jit(f) for f in (gradient, local_update, count_correct))
 federated_average = eqx.filter_jit(federated_average)
 
 
@@ -32,7 +32,7 @@ def some_samples(count: int, seed: int = 0, garbage: int = 0) -> Samples:
 
 
 def perceptron() -> Perceptron:
-    return Perceptron.create(pixels=64, width=16, classes=10, key=jax.random.key(3))
+    return Perceptron.init(pixels=64, width=16, classes=10, key=jax.random.key(3))
 
 
 def trained_by_hand(model: Perceptron, samples: Samples, count: int, iterations: int, rate: float) -> list[Any]:
@@ -75,7 +75,7 @@ def test_padding_does_not_matter(count: int, garbage: int) -> None:
     )
     for a, b in zip(clean, dirty, strict=True):
         np.testing.assert_array_equal(a, b)
-    right = [right_answers(perceptron(), some_samples(count, garbage=g), jnp.asarray(count)) for g in (0, garbage)]
+    right = [count_correct(perceptron(), some_samples(count, garbage=g), jnp.asarray(count)) for g in (0, garbage)]
     assert right[0] == right[1] <= count
 
 
@@ -91,7 +91,7 @@ def test_right_answers_are_counted() -> None:
     hidden = np.maximum(x @ np.asarray(model.hidden.weight) + np.asarray(model.hidden.bias), 0)
     answers = np.argmax(hidden @ np.asarray(model.head.weight) + np.asarray(model.head.bias), axis=1)
     expected = int(np.sum(answers == np.asarray(samples.labels)[:40]))
-    assert int(right_answers(model, samples, jnp.asarray(40))) == expected
+    assert int(count_correct(model, samples, jnp.asarray(40))) == expected
 
 
 def test_federated_average_by_hand() -> None:
@@ -128,7 +128,7 @@ def test_who_has_no_samples_does_not_count_even_if_it_diverged() -> None:
 
 
 def test_the_networks_update_is_the_papers() -> None:
-    weights = weight_count(ConvolutionalNetwork.create(jax.random.key(0)))
+    weights = weight_count(ConvolutionalNetwork.init(jax.random.key(0)))
     assert weights == 50_154
     assert abs(4 * weights / 200_000 - 1) < 0.01  # G = 200 KB
 
@@ -137,7 +137,7 @@ def test_a_convolution_is_a_convolution() -> None:
     from scipy.signal import correlate
 
     images = jax.random.uniform(jax.random.key(1), (2, 6, 6, 3))
-    layer = ConvolutionalNetwork.create(jax.random.key(0)).blocks[0].convolutions[0]
+    layer = ConvolutionalNetwork.init(jax.random.key(0)).blocks[0].convolutions[0]
     kernel = np.asarray(layer.product.weight).reshape(3, 3, 3, -1)
     expected = sum(
         correlate(np.pad(np.asarray(images)[1, :, :, c], 1), kernel[:, :, c, 5], mode="valid") for c in range(3)

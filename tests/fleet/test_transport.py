@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tandem.federated.fleet.server_plan import opened, plan
-from tandem.federated.fleet.spec import Problem
+from tandem.federated.fleet.server_plan import init_server, plan_round
+from tandem.federated.fleet.spec import FleetSpec
 from tandem.policy.heuristics import Threshold
 
 pytest.importorskip("flwr")
@@ -31,14 +31,14 @@ class Grid:
         return []
 
 
-def test_named_nodes_are_not_asked_and_strangers_not_told(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_nodes_are_not_asked_and_strangers_not_told(problem: FleetSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     from tandem.federated.flower import transport as carrier
 
     monkeypatch.setattr(carrier, "_to", lambda node, kind, fields, ttl_s: (node, kind))  # messages need a run
     grid = Grid(11, 22, 99)
-    carry = carrier.GridCarrier(grid, 4, 0.3, {0: 11, 1: 22, 2: 33, 3: 44})
+    carry = carrier.FlowerTransport(grid, 4, 0.3, {0: 11, 1: 22, 2: 33, 3: 44})
     assert carry.wait(0.0) == 2
-    answers = carry(plan(problem, Threshold(), opened(problem, "test")).instructions)
+    answers = carry(plan_round(problem, Threshold(), init_server(problem, "test")).instructions)
     assert grid.sent == [(11, "train"), (22, "train")]
     assert answers == {0: "no answer in time", 1: "no answer in time", 2: "not connected", 3: "not connected"}
 
@@ -48,5 +48,5 @@ def test_other_nodes_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(carrier, "_to", lambda node, kind, fields, ttl_s: (node, kind))
     grid = Grid(11, 22)
-    assert carrier.GridCarrier(grid, 2, 0.3).wait(0.5) == 0
+    assert carrier.FlowerTransport(grid, 2, 0.3).wait(0.5) == 0
     assert grid.sent == [(11, "query"), (22, "query")]

@@ -11,19 +11,19 @@ from safetensors.numpy import load_file
 
 import tandem
 from tandem.errors import InputError
-from tandem.io.tree_io import arrays_of, filled, read_arrays, write_arrays
-from tandem.runs import being_trained, read_record, resume
+from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.runs import is_locked, read_record, resume
 from tandem.runs import run_dir as directory
-from tandem.runs.run_dir import new_folder, sole_trainer
+from tandem.runs.run_dir import new_run_dir, run_lock
 from tandem.scenario import load_scenario
 
 OPTIONS = {
-    "rounds": 300,
-    "episodes": 2,
-    "epochs": 1,
-    "minibatches": 1,
+    "budget": 300,
+    "num_envs": 2,
+    "update_epochs": 1,
+    "num_minibatches": 1,
     "validation_episodes": 1,
-    "divisions": 2,
+    "preference_divisions": 2,
     "width": 8,
 }
 
@@ -108,7 +108,7 @@ def test_the_scenario_of_another_fleet(run: Path) -> None:
 
 
 def test_weights_of_another_network(run: Path) -> None:
-    edit(run / "run.json", options={**read_record(run).options, "width": 16})
+    edit(run / "run.json", options={**read_record(run).config, "width": 16})
     said = refusal(tandem.open_run, run)
     assert "policies.safetensors" in said
     assert "run.json" in said
@@ -135,7 +135,7 @@ def test_a_front_and_networks_that_do_not_belong_together(run: Path) -> None:
     ("fields", "said"),
     [
         ({"algorithm": "magic"}, "algorithm magic"),
-        ({"options": {"clip": 5}}, "options: clip is 5"),
+        ({"options": {"clip_eps": 5}}, "options: clip is 5"),
         ({"options": {"klip": 0.1}}, "write 'clip'"),
         ({"seed": "many"}, "seed is 'many'"),
         ({"status": "confused"}, "status"),
@@ -191,24 +191,24 @@ def test_rows_after_the_checkpoint_are_dropped(unfinished: Path, finished: Path)
 
 
 def test_one_trainer_at_a_time(unfinished: Path) -> None:
-    assert not being_trained(unfinished)
-    with sole_trainer(unfinished):
-        assert being_trained(unfinished)
+    assert not is_locked(unfinished)
+    with run_lock(unfinished):
+        assert is_locked(unfinished)
         assert "another process is training" in refusal(resume, unfinished)
 
 
 def test_a_new_run_takes_only_an_empty_folder_or_one_that_was_killed_as_it_began(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "new"):
+    with new_run_dir(tmp_path / "new"):
         (tmp_path / "new" / "scenario.yaml").write_text("as the killed one left it")
-    with new_folder(tmp_path / "new"):
+    with new_run_dir(tmp_path / "new"):
         pass
     (tmp_path / "new" / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="something else"), new_folder(tmp_path / "new"):
+    with pytest.raises(InputError, match="something else"), new_run_dir(tmp_path / "new"):
         pass
 
 
 def test_an_unfinished_run_is_not_begun_anew(unfinished: Path) -> None:
-    with pytest.raises(InputError, match="unfinished run; go on with 'tandem train --resume"), new_folder(unfinished):
+    with pytest.raises(InputError, match="unfinished run; go on with 'tandem train --resume"), new_run_dir(unfinished):
         pass
 
 
@@ -217,14 +217,14 @@ def test_trees_survive_their_file(tmp_path: Path) -> None:
 
     tree = {"a": [np.arange(3.0, dtype=np.float32), "no array"], "keys": jax.random.split(jax.random.key(1), 2)}
     tree["count"] = np.array(7, np.int32)  # without an axis
-    write_arrays(tmp_path / "tree.safetensors", arrays_of(tree), {"here": 1})
+    write_arrays(tmp_path / "tree.safetensors", flatten_arrays(tree), {"here": 1})
     arrays, note = read_arrays(tmp_path / "tree.safetensors")
     assert note == {"here": 1}
     assert set(load_file(tmp_path / "tree.safetensors")) == {"a.0", "keys", "count"}
-    again = filled(tree, arrays, tmp_path)
+    again = restore_arrays(tree, arrays, tmp_path)
     assert np.array_equal(again["a"][0], tree["a"][0])
     assert again["a"][1] == "no array"
     assert (again["count"].shape, int(again["count"])) == ((), 7)
     assert np.array_equal(jax.random.normal(again["keys"][1]), jax.random.normal(tree["keys"][1]))
     with pytest.raises(InputError, match=r"a\.0 is float32\[3\]"):
-        filled({**tree, "a": [np.zeros(4, np.float32), 0]}, arrays, tmp_path)
+        restore_arrays({**tree, "a": [np.zeros(4, np.float32), 0]}, arrays, tmp_path)

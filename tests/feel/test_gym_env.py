@@ -18,7 +18,7 @@ from mo_gymnasium.wrappers import LinearReward, MOClipReward, MONormalizeReward,
 
 import tandem.registration
 from tandem.errors import InputError
-from tandem.feel import CONSTRAINTS, Action, finished, may_train, observe, reset, step
+from tandem.feel import CONSTRAINTS, Action, action_mask, is_truncated, observe, reset, step
 from tandem.feel.gym import FeelEnv
 from tandem.feel.gym import env as single
 from tandem.scenario import load_scenario
@@ -82,7 +82,7 @@ def test_the_module_and_id_in_one_string_need_no_import():
     assert isinstance(gymnasium.make(f"tandem:{ENV_ID}", overrides=SHORT).unwrapped, FeelEnv)
 
 
-@pytest.mark.parametrize("observation", ["paper", "full"])
+@pytest.mark.parametrize("observation", ["minimal", "full"])
 def test_it_is_the_functional_environment(observation):
     env = make(overrides={**SHORT, "observation": observation}).unwrapped
     told, info = env.reset(seed=5)
@@ -92,7 +92,7 @@ def test_it_is_the_functional_environment(observation):
     play = jax.jit(step)
     for _ in range(ROUNDS):
         np.testing.assert_allclose(told, observe(env.system, state).flat(), rtol=1e-6)
-        np.testing.assert_array_equal(info["action_mask"], may_train(env.system, state))
+        np.testing.assert_array_equal(info["action_mask"], action_mask(env.system, state))
         choice = env.action_space.sample()
         action = Action(choice["train"].astype(bool), choice["power"], choice["frequency"])
         state, outcome = play(env.system, state, jax.tree.map(jax.numpy.asarray, action))
@@ -102,7 +102,7 @@ def test_it_is_the_functional_environment(observation):
         np.testing.assert_allclose(info["duration_s"], outcome.duration_s, rtol=1e-6)
         np.testing.assert_allclose(info["dropped"], outcome.dropped, rtol=1e-6)
         np.testing.assert_allclose(info["discarded"], outcome.discarded, rtol=1e-6)
-        assert truncated == bool(finished(env.system, state))
+        assert truncated == bool(is_truncated(env.system, state))
         assert not terminated
 
 
@@ -147,7 +147,7 @@ def test_without_any_seed_two_environments_differ():
     overrides=st.sampled_from(
         [
             {**SHORT, "observation": "full"},
-            {**SHORT, "observation": "paper"},
+            {**SHORT, "observation": "minimal"},
             {**UNSHIELDED},
             {**UNSHIELDED, "limits.queue_max": 8, "limits.data_max": 10},
             {**SHORT, "workload.arrivals": "poisson", "channel.fading": "static"},

@@ -11,48 +11,48 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.federated import client as one
-from tandem.federated.client import DeviceState
-from tandem.federated.data import Pool, requests_at
-from tandem.federated.drift import DriftSettings, device_world
+from tandem.federated.client import ClientState
+from tandem.federated.data import Pool, sample_requests
+from tandem.federated.drift import DriftParameters, init_device_drift
 from tandem.federated.tasks.models import Perceptron
-from tandem.scenario.plugins import Drift
+from tandem.scenario.plugins import DriftConfig
 
-NO_DRIFT = DriftSettings.of(Drift(appearance=0, classes=0))
-WORLD = device_world(jax.random.key(5), jnp.asarray(0), 10)
+NO_DRIFT = DriftParameters.from_config(DriftConfig(appearance=0, classes=0))
+WORLD = init_device_drift(jax.random.key(5), jnp.asarray(0), 10)
 QUEUE, BUFFER, AT_ONCE = 64, 64, 40
 
 
-def fresh() -> DeviceState:
-    model = Perceptron.create(pixels=4, width=3, classes=10, key=jax.random.key(0))
-    return DeviceState.start(model, jnp.asarray(0.5), (2, 2, 1), QUEUE, BUFFER)
+def fresh() -> ClientState:
+    model = Perceptron.init(pixels=4, width=3, classes=10, key=jax.random.key(0))
+    return ClientState.init(model, jnp.asarray(0.5), (2, 2, 1), QUEUE, BUFFER)
 
 
 @eqx.filter_jit
-def _receive(device: DeviceState, pool: Pool, admitted: Any) -> DeviceState:
-    return one.receive(device, pool, NO_DRIFT, WORLD, admitted, jnp.zeros(()), AT_ONCE)
+def _receive(device: ClientState, pool: Pool, admitted: Any) -> ClientState:
+    return one.enqueue(device, pool, NO_DRIFT, WORLD, admitted, jnp.zeros(()), AT_ONCE)
 
 
 # Numbers go in as arrays: plain ones would be compiled in, every one anew.
-def receive(device: DeviceState, pool: Pool, admitted: float) -> DeviceState:
+def receive(device: ClientState, pool: Pool, admitted: float) -> ClientState:
     return _receive(device, pool, jnp.asarray(admitted, float))
 
 
-_serve, _trained = eqx.filter_jit(one.serve), eqx.filter_jit(one.trained)
+_serve, _trained = eqx.filter_jit(one.serve), eqx.filter_jit(one.finish_training)
 
 
-def serve(device: DeviceState, serving: bool, factor: float, limit: float) -> DeviceState:
+def serve(device: ClientState, serving: bool, factor: float, limit: float) -> ClientState:
     return _serve(device, jnp.asarray(serving), jnp.asarray(factor, float), jnp.asarray(limit, float))
 
 
-def trained(device: DeviceState, train: bool, in_time: bool) -> DeviceState:
+def trained(device: ClientState, train: bool, in_time: bool) -> ClientState:
     return _trained(device, jnp.asarray(train), jnp.asarray(in_time), device.model)
 
 
-def waiting(device: DeviceState) -> list[int]:
+def waiting(device: ClientState) -> list[int]:
     return [int(n) for n in np.asarray(device.waiting.images)[: int(device.waiting_count), 0, 0, 0]]
 
 
-def buffered(device: DeviceState) -> list[int]:
+def buffered(device: ClientState) -> list[int]:
     """The images of the samples; another view is one pixel aside, and keeps its number in another pixel."""
     images = np.asarray(device.buffer.images)[: int(device.buffer_count)]
     return [int(image.max()) for image in images]
@@ -73,7 +73,7 @@ def test_requests_are_numbered_and_drawn_by_number(numbered_pool: Pool) -> None:
     assert waiting(at_once) == waiting(in_parts)
     assert waiting(at_once) == [
         int(n)
-        for n in eqx.filter_jit(requests_at)(numbered_pool, NO_DRIFT, WORLD, jnp.arange(12), jnp.zeros(())).images[
+        for n in eqx.filter_jit(sample_requests)(numbered_pool, NO_DRIFT, WORLD, jnp.arange(12), jnp.zeros(())).images[
             :, 0, 0, 0
         ]
     ]
@@ -116,28 +116,28 @@ def test_what_does_not_fit_is_counted(numbered_pool: Pool) -> None:
     for _ in range(2):
         device = receive(device, numbered_pool, 40.0)
     assert int(device.waiting_count) == QUEUE
-    assert int(device.tally.unkept_requests) == 80 - QUEUE
+    assert int(device.counters.unkept_requests) == 80 - QUEUE
     device = serve(device, True, 1.0, 50.9)
-    assert (int(device.buffer_count), int(device.tally.discarded)) == (50, QUEUE - 50)
+    assert (int(device.buffer_count), int(device.counters.discarded)) == (50, QUEUE - 50)
     device = receive(fresh(), numbered_pool, 50.0)  # more than are worked on in a round
-    assert (int(device.waiting_count), int(device.tally.unkept_requests)) == (AT_ONCE, 10)
+    assert (int(device.waiting_count), int(device.counters.unkept_requests)) == (AT_ONCE, 10)
 
 
 def test_a_device_that_does_not_serve_stays_as_it_is(numbered_pool: Pool) -> None:
     device = receive(fresh(), numbered_pool, 9.0)
     after = serve(device, False, 1.0, 60.0)
     assert waiting(after) == waiting(device)
-    assert (int(after.buffer_count), float(after.accuracy), int(after.tally.served)) == (0, 0.5, 0)
+    assert (int(after.buffer_count), float(after.accuracy), int(after.counters.served)) == (0, 0.5, 0)
 
 
 def test_a_late_update_loses_its_samples_and_leaves_the_model(numbered_pool: Pool) -> None:
     device = serve(receive(fresh(), numbered_pool, 9.0), True, 1.0, 60.0)
     other = jax.tree.map(lambda leaf: leaf + 1, device.model)
     late = _trained(device, jnp.asarray(True), jnp.asarray(False), other)
-    assert (int(late.buffer_count), int(late.tally.lost), int(late.tally.trained)) == (0, 9, 0)
+    assert (int(late.buffer_count), int(late.counters.lost), int(late.counters.trained)) == (0, 9, 0)
     assert jax.tree.all(jax.tree.map(np.array_equal, late.model, device.model))
     in_time = _trained(device, jnp.asarray(True), jnp.asarray(True), other)
-    assert (int(in_time.tally.lost), int(in_time.tally.trained)) == (0, 9)
+    assert (int(in_time.counters.lost), int(in_time.counters.trained)) == (0, 9)
     assert jax.tree.all(jax.tree.map(np.array_equal, in_time.model, other))
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_lost_and_nothing_made_up(
             device = trained(device, True, mode == "train")
         device = receive(device, numbered_pool, admitted)
         fluid += admitted
-        tally = {name: int(count) for name, count in vars(device.tally).items()}
+        tally = {name: int(count) for name, count in vars(device.counters).items()}
         assert abs(tally["requests"] - fluid) < 1.01
         assert tally["requests"] == tally["unkept_requests"] + tally["served"] + int(device.waiting_count)
         assert abs(tally["samples"] - factor * tally["served"]) < 1.01

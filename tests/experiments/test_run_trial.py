@@ -9,41 +9,41 @@ from typing import Any
 import numpy as np
 import pytest
 
-from made_up import Silent
+from fakes import Silent
 from tandem.experiments import plan, reproduce
-from tandem.experiments.executors import Here
+from tandem.experiments.executors import SerialExecutor
 from tandem.experiments.figures.reference_front import MEASURED_ON
-from tandem.experiments.ray_executor import Cluster
+from tandem.experiments.ray_executor import RayExecutor
 from tandem.experiments.scale import SMOKE
-from tandem.experiments.sweep import Done, sweep
-from tandem.experiments.trial import RUN, Cell, Result, folder_of
+from tandem.experiments.sweep import JobOutcome, sweep
+from tandem.experiments.trial import RUN, Trial, TrialResult, trial_dir
 from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.learn.train_loop import reference_point
-from tandem.pareto import front, hypervolume
-from tandem.runs.learning_curve import CURVE, Curve, Mark, read_curve
+from tandem.pareto import hypervolume, nondominated_indices
+from tandem.runs.learning_curve import CURVE, CurvePoint, LearningCurve, read_curve
 from tandem.runs.run import open_run
 from tandem.runs.simulation import simulate
 from tandem.runs.trainer import resume, train
 
-QUICK = {"rounds": 3000, "epochs": 1, "minibatches": 1}
+QUICK = {"budget": 3000, "update_epochs": 1, "num_minibatches": 1}
 CELLS = [
-    Cell("s-ppo", seed, size=2, options=tuple(sorted({**SMOKE.cell("s-ppo", 0).changes, **QUICK}.items())), marks=2)
+    Trial("s-ppo", seed, size=2, config=tuple(sorted({**SMOKE.trial("s-ppo", 0).changes, **QUICK}.items())), marks=2)
     for seed in range(4)
 ]
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Cell, Result], Path]:
+def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Trial, TrialResult], Path]:
     """All cells, one by one in this process."""
     out = tmp_path_factory.mktemp("here")
-    return sweep(CELLS, out, Here(), 1, Silent()), out
+    return sweep(CELLS, out, SerialExecutor(), 1, Silent()), out
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: TrialResult) -> dict[str, Any]:
     return {**result.document(), "wall_s": None}
 
 
-def test_a_result_is_that_of_its_run(here: tuple[dict[Cell, Result], Path]) -> None:
+def test_a_result_is_that_of_its_run(here: tuple[dict[Trial, TrialResult], Path]) -> None:
     results, out = here
     for cell, result in results.items():
         run = open_run(out / "cells" / cell.name / "run")
@@ -58,10 +58,10 @@ def test_a_result_is_that_of_its_run(here: tuple[dict[Cell, Result], Path]) -> N
 
 
 def test_several_seeds_in_one_program_learn_what_each_learns_alone(
-    here: tuple[dict[Cell, Result], Path], tmp_path: Path
+    here: tuple[dict[Trial, TrialResult], Path], tmp_path: Path
 ) -> None:
     """The same random numbers; sums may round differently, so after the first steps they part."""
-    sweep(CELLS[:2], tmp_path, Here(), 2, Silent())
+    sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, Silent())
     for cell in CELLS[:2]:
         alone, together = (
             np.genfromtxt(out / "cells" / cell.name / "run" / "progress.csv", delimiter=",", names=True)
@@ -70,7 +70,7 @@ def test_several_seeds_in_one_program_learn_what_each_learns_alone(
         np.testing.assert_array_equal(together["rounds"], alone["rounds"])
         for column in ("hypervolume", "entropy", "value_error"):
             np.testing.assert_allclose(together[column][:2], alone[column][:2], rtol=1e-3)
-    first, second = (sweep(CELLS[:2], tmp_path, Here(), 2, Silent())[cell] for cell in CELLS[:2])
+    first, second = (sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, Silent())[cell] for cell in CELLS[:2])
     assert first.hypervolume != second.hypervolume
     assert first.rounds == second.rounds == here[0][CELLS[0]].rounds
 
@@ -80,24 +80,24 @@ def test_what_was_begun_together_and_killed_is_begun_again(tmp_path: Path) -> No
     train(CELLS[0].scenario(), "s-ppo", "default", 0, folder, CELLS[0].changes)
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**record, "status": "running"}))
-    assert len(sweep(CELLS[:2], tmp_path, Here(), 2, Silent())) == 2
+    assert len(sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, Silent())) == 2
 
 
 def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
     """Stopped at a mark, a run that is concluded there delivers the front of the mark."""
 
-    class Stop(Curve):
+    class Stop(LearningCurve):
         def standing(self, algorithm, now, seed, index=None) -> None:
-            super().standing(algorithm, now, seed, index)
+            super().on_checkpoint(algorithm, now, seed, index)
             if self._passed == 1 and not hasattr(self, "expected"):
                 from tandem.learn import train_loop as engine
-                from tandem.runs.final_evaluation import measure
+                from tandem.runs.final_evaluation import measure_front
 
-                delivery = engine.conclude(algorithm, now, seed)
-                found = measure(algorithm, *engine.found(algorithm, now.state), delivery).front
+                delivery = engine.validate(algorithm, now, seed)
+                found = measure_front(algorithm, *engine.extract_candidates(algorithm, now.state), delivery).front
                 rounds = engine.rounds_done(algorithm, now) + delivery.rounds
                 volume = hypervolume(found.points, reference_point(algorithm))
-                self.expected = Mark(rounds, volume, found.sparsity, len(found.policies))
+                self.expected = CurvePoint(rounds, volume, found.sparsity, len(found.policies))
 
     curve = Stop(3)
     train(CELLS[0].scenario(), "s-ppo", "default", 0, tmp_path / "run", CELLS[0].changes, listeners=[curve])
@@ -108,33 +108,33 @@ def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
     assert marks[0].sparsity == pytest.approx(curve.expected.sparsity, rel=1e-3)
 
 
-def test_a_curve_goes_on_where_its_run_does(here: tuple[dict[Cell, Result], Path], tmp_path: Path) -> None:
+def test_a_curve_goes_on_where_its_run_does(here: tuple[dict[Trial, TrialResult], Path], tmp_path: Path) -> None:
     def stop(progress) -> None:
         if progress.rounds > progress.planned_rounds // 2:
             raise KeyboardInterrupt
 
     cell, folder = CELLS[0], tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(cell.scenario(), "s-ppo", "default", 0, folder, cell.changes, stop, [Curve(2)])
-    resume(folder, listeners=[Curve(2)])
+        train(cell.scenario(), "s-ppo", "default", 0, folder, cell.changes, stop, [LearningCurve(2)])
+    resume(folder, listeners=[LearningCurve(2)])
     whole = here[1] / "cells" / cell.name / "run"
     assert (folder / CURVE).read_text() == (whole / CURVE).read_text()
 
 
 def test_the_reference_front_is_what_is_best_when_measured_again(tmp_path: Path) -> None:
     options = {key: value for key, value in CELLS[0].changes.items() if key != "rounds"}
-    tiny = replace(SMOKE, rounds=300, size=2, own_options={"s-ppo": options})
+    tiny = replace(SMOKE, budget=300, size=2, algorithm_config={"s-ppo": options})
     report = reproduce(plan(["reference"], tiny, ["s-ppo", "r-ppo"]), tmp_path)
     written = json.loads((tmp_path / "reference-front.json").read_text())
     assert written["trainings"] == 2  # and none of random modes
     assert written["rounds"] == 3000
     points = np.array([[policy[name] for name in OBJECTIVES] for policy in written["policies"]]) * IN_USERS_UNITS
-    assert len(front(points)) == len(points)
+    assert len(nondominated_indices(points)) == len(points)
     assert written["hypervolume"] == pytest.approx(hypervolume(points, np.array([0.0, -5.0, -44.0])))
     assert f"hypervolume {written['hypervolume']:.2f}" in report.sections[0].about
     maker = written["policies"][0]
-    cell = tiny.cell("s-ppo", maker["seed"], rounds=3000)
-    run = open_run(folder_of(cell, tmp_path) / RUN)
+    cell = tiny.trial("s-ppo", maker["seed"], budget=3000)
+    run = open_run(trial_dir(cell, tmp_path) / RUN)
     again = [
         simulate(run.system(), run.policy(n), MEASURED_ON).reward.mean(axis=0) for n in range(len(run.front.policies))
     ]
@@ -158,17 +158,17 @@ def two_nodes() -> Iterator[Any]:
 
 
 def test_a_cluster_that_loses_a_node_finds_the_same(
-    here: tuple[dict[Cell, Result], Path], two_nodes: Any, tmp_path: Path
+    here: tuple[dict[Trial, TrialResult], Path], two_nodes: Any, tmp_path: Path
 ) -> None:
     cluster, nodes = two_nodes
 
     class Killing(Silent):
-        def ended(self, done: Done) -> None:
+        def ended(self, done: JobOutcome) -> None:
             if not self.done:  # the other node is at work
                 cluster.remove_node(nodes[1], allow_graceful=False)
             super().ended(done)
 
     watcher = Killing()
-    results = sweep(CELLS, tmp_path, Cluster(cluster.address), 1, watcher)
+    results = sweep(CELLS, tmp_path, RayExecutor(cluster.address), 1, watcher)
     assert [done.failure for done in watcher.done] == [None] * len(CELLS)
     assert [document(results[cell]) for cell in CELLS] == [document(here[0][cell]) for cell in CELLS]

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 import tandem as package
-from tandem.cli.formatting import plus_minus, print_table
+from tandem.cli.formatting import format_interval, print_table
 from tandem.pareto import knee_point
 from tandem.scenario import load_scenario
 
-TINY = {"episodes": 2, "validation_episodes": 1, "epochs": 1, "minibatches": 1}
+TINY = {"num_envs": 2, "validation_episodes": 1, "update_epochs": 1, "num_minibatches": 1}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of three devices: one network for all preferences, and one of the paper's a policy."""
     folder = tmp_path_factory.mktemp("trained")
     scenario = load_scenario("paper", {"fleet.size": 3, "rounds": 10})
-    package.train(scenario, "tandem", out=folder / "fleet", options={**TINY, "rounds": 300, "divisions": 3})
-    options = {**TINY, "rounds": 600, "preferences": 3, "archive": 8, "network": "paper"}
+    package.train(scenario, "pc-ppo", out=folder / "fleet", options={**TINY, "budget": 300, "preference_divisions": 3})
+    options = {**TINY, "budget": 600, "num_preferences": 3, "archive_size": 8, "network": "mlp"}
     package.train(scenario, "s-ppo", out=folder / "paper", options=options, seed=5)
     return folder
 
@@ -80,7 +80,7 @@ def test_evaluate_for_people(tandem) -> None:
         assert words in out
     for words in ("not dominated", "within tolerance", "at most 1 % of rounds", "worst violation rate", "knee", "±"):
         assert words in out
-    for rule in package.RULES:
+    for rule in package.HEURISTICS:
         assert rule in out
     assert "Playing" in err
 
@@ -341,7 +341,7 @@ def test_a_damaged_run_is_one_sentence(tandem, command: str) -> None:
     ],
 )
 def test_numbers_have_the_digits_that_mean_something(mean: float, width: float | None, said: str) -> None:
-    assert plus_minus(mean, width) == said
+    assert format_interval(mean, width) == said
 
 
 def test_a_narrow_terminal_gets_fewer_columns_but_whole_cells() -> None:

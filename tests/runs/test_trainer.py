@@ -11,18 +11,18 @@ import pytest
 import tandem
 from tandem.errors import InputError
 from tandem.learn import ALGORITHMS
-from tandem.learn.registry import choose_options, options_document, options_from
-from tandem.pareto import front
-from tandem.policy.evaluate import played
+from tandem.learn.registry import config_document, config_from_document, make_config
+from tandem.pareto import nondominated_indices
+from tandem.policy.evaluate import evaluate_policies
 from tandem.runs import Run, resume, simulate
 from tandem.runs import trainer as training
-from tandem.runs.final_evaluation import SEEDS
+from tandem.runs.final_evaluation import EVALUATION_SEEDS
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import Scenario, load_scenario
 
-TINY = {"rounds": 300, "episodes": 2, "epochs": 1, "minibatches": 1, "validation_episodes": 1}
-CONDITIONED = {**TINY, "divisions": 2, "width": 8, "fleet_sizes": [3, 2]}
-POPULATION = {**TINY, "archive": 4, "preferences": 2, "shield": False, "tolerance": 1.0, "network": "paper"}
+TINY = {"budget": 300, "num_envs": 2, "update_epochs": 1, "num_minibatches": 1, "validation_episodes": 1}
+CONDITIONED = {**TINY, "preference_divisions": 2, "width": 8, "fleet_sizes": [3, 2]}
+POPULATION = {**TINY, "archive_size": 4, "num_preferences": 2, "shield": False, "tolerance": 1.0, "network": "mlp"}
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +71,9 @@ def test_a_run_keeps_its_budget_and_counts_every_use(run: Run, small: Scenario) 
     record = run.record
     assert record.rounds == record.training_rounds + record.validation_rounds <= TINY["rounds"]
     assert record.validation_rounds == 6 * small.rounds  # six preferences, one episode each
-    assert record.measuring_rounds == len(run.front.policies) * len(SEEDS) * small.rounds
+    assert record.measuring_rounds == len(run.front.policies) * len(EVALUATION_SEEDS) * small.rounds
     assert record.versions.keys() == {"python", "jax", "jaxlib", "equinox", "optax", "numpy"}
-    assert (record.algorithm, record.preset, record.seed, record.status) == ("tandem", "default", 4, "finished")
+    assert (record.algorithm, record.preset, record.seed, record.status) == ("pc-ppo", "default", 4, "finished")
 
 
 def test_progress_has_a_row_for_each_chunk(run: Run) -> None:
@@ -87,17 +87,17 @@ def test_progress_has_a_row_for_each_chunk(run: Run) -> None:
 
 
 def test_the_front_is_as_measured(run: Run) -> None:
-    keys = episode_keys(SEEDS)
-    (means,) = played(run.system(), run.policies(), keys)
+    keys = episode_keys(EVALUATION_SEEDS)
+    (means,) = evaluate_policies(run.system(), run.policies(), keys)
     assert np.allclose(means.reward.mean(axis=1), run.front.points, rtol=1e-6)
-    one = simulate(run.system(), run.policy(0), SEEDS)
+    one = simulate(run.system(), run.policy(0), EVALUATION_SEEDS)
     assert np.allclose(one.objectives.mean(axis=0), run.front.policies[0].objectives, rtol=1e-5)
     accuracies = [policy.objectives[0] for policy in run.front.policies]
     assert accuracies == sorted(accuracies, reverse=True)
     written = json.loads((run.folder / "front.json").read_text())
     assert written["hypervolume"] == run.front.hypervolume == run.record.hypervolume
-    assert written["seeds"] == list(SEEDS)
-    assert len(front(run.front.points)) >= 1
+    assert written["seeds"] == list(EVALUATION_SEEDS)
+    assert len(nondominated_indices(run.front.points)) >= 1
 
 
 def test_a_conditioned_run_follows_any_preference(run: Run) -> None:
@@ -118,7 +118,7 @@ def test_another_run_gives_the_best_of_its_front(coins: Run) -> None:
     chosen = coins.policy_for([0, 0, 1])
     best = int(np.argmax(coins.front.points[:, 2]))
     assert np.array_equal(chosen.preference, coins.policy(best).preference)
-    assert chosen.sampling == "modes"
+    assert chosen.sampling == "sample-modes"
     used = [policy.network for policy in coins.front.policies]
     assert set(used) == set(range(len(set(used))))  # no network is stored that no policy uses
     with pytest.raises(InputError, match="choose one from 0 to"):
@@ -151,18 +151,18 @@ def test_tensorboard_gets_a_point_for_each_chunk(small: Scenario, tmp_path: Path
 
 
 def test_a_preset_changes_the_defaults_and_the_user_the_preset() -> None:
-    chosen = choose_options("c-moppo", "paper", ["clip=0.3", "reference=[0, 6, 50]", "learning_rate=1e-4"])
-    assert (chosen.clip, chosen.reference, chosen.learning_rate) == (0.3, (0, 6, 50), 1e-4)
-    assert chosen.ratio == "fleet"  # the preset's
-    assert chosen.discount == 0.99  # the default
-    assert choose_options("c-moppo", "paper", {"clip": 0.3}).clip == 0.3
+    chosen = make_config("c-moppo", "paper", ["clip=0.3", "reference=[0, 6, 50]", "learning_rate=1e-4"])
+    assert (chosen.clip_eps, chosen.reference_point, chosen.learning_rate) == (0.3, (0, 6, 50), 1e-4)
+    assert chosen.ratio_scope == "fleet"  # the preset's
+    assert chosen.gamma == 0.99  # the default
+    assert make_config("c-moppo", "paper", {"clip_eps": 0.3}).clip_eps == 0.3
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_options_survive_json(name: str) -> None:
     for preset in ALGORITHMS[name].presets:
-        options = choose_options(name, preset)
-        assert options_from(name, json.loads(json.dumps(options_document(options))), "there") == options
+        options = make_config(name, preset)
+        assert config_from_document(name, json.loads(json.dumps(config_document(options))), "there") == options
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31 + 1, 0.5, True])

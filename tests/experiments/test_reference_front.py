@@ -7,11 +7,11 @@ import pytest
 from moocore import hypervolume as independent_hypervolume
 
 from tandem.experiments import scale_named
-from tandem.experiments.reference_front import best_known, reference_front, share_of_best
-from tandem.learn.config import Options
+from tandem.experiments.reference_front import reference_front, reference_hypervolume, share_of_best
+from tandem.learn.config import AlgorithmConfig
 from tandem.scenario import load_scenario
 
-POINT = Options().reference
+POINT = AlgorithmConfig().reference_point
 
 
 def test_its_hypervolume_is_that_of_its_policies_none_of_which_dominates_another() -> None:
@@ -25,11 +25,11 @@ def test_its_hypervolume_is_that_of_its_policies_none_of_which_dominates_another
 
 def test_it_is_known_for_the_papers_fleet_alone() -> None:
     paper = load_scenario("paper")
-    assert best_known(paper, POINT) == reference_front()["hypervolume"]
-    assert best_known(paper.model_copy(update={"name": "mine"}), POINT) is not None
-    assert best_known(load_scenario("paper", {"fleet.size": 11}), POINT) is None
-    assert best_known(load_scenario("paper", {"limits.queue_max": 399}), POINT) is None
-    assert best_known(paper, (0.0, 5.0, 50.0)) is None
+    assert reference_hypervolume(paper, POINT) == reference_front()["hypervolume"]
+    assert reference_hypervolume(paper.model_copy(update={"name": "mine"}), POINT) is not None
+    assert reference_hypervolume(load_scenario("paper", {"fleet.size": 11}), POINT) is None
+    assert reference_hypervolume(load_scenario("paper", {"limits.queue_max": 399}), POINT) is None
+    assert reference_hypervolume(paper, (0.0, 5.0, 50.0)) is None
 
 
 def test_results_are_read_as_shares_of_it() -> None:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from tandem.feel import System, build_system
-from tandem.learn import Learner
-from tandem.learn.config import GuidedOptions
-from tandem.learn.pg_morl.algorithm import GuidedState, PredictionGuided, choose_tasks
+from tandem.learn import TrainState
+from tandem.learn.config import PGMORLConfig
+from tandem.learn.pg_morl.algorithm import PGMORL, PGMORLState, choose_tasks
 from tandem.learn.pg_morl.history import History
-from tandem.learn.pg_morl.improvement_model import Curve, fit, neighbourhood, predict
-from tandem.learn.pg_morl.performance_buffer import OUTERMOST, Buffers
-from tandem.pareto import front, hypervolume, interior_simplex, sparsity
-from tandem.pareto.scaling import Space
+from tandem.learn.pg_morl.improvement_model import ImprovementCurve, fit_curve, neighbourhood, predict_improvement
+from tandem.learn.pg_morl.performance_buffer import OUTER_ANGLE, PerformanceBuffer
+from tandem.pareto import hypervolume, interior_simplex, nondominated_indices, sparsity
+from tandem.pareto.scaling import ObjectiveScaler
 from tandem.scenario import load_scenario
-from tandem.tree import member, size
+from tandem.tree import tree_index, tree_length
 
 GRID = jnp.linspace(0.05, 0.9, 18)  # weights that an objective may have
 # Height, steepness, middle and level of an objective's change.
@@ -30,7 +30,7 @@ RECORDS = 60
 @eqx.filter_jit
 def fitted(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> jax.Array:
     """The fitted curve, on the grid."""
-    return fit(*(jnp.asarray(values, float) for values in (x, y, weight)))(GRID)
+    return fit_curve(*(jnp.asarray(values, float) for values in (x, y, weight)))(GRID)
 
 
 def curve(shape: tuple[float, ...], x: Any) -> np.ndarray:
@@ -44,7 +44,7 @@ def curve(shape: tuple[float, ...], x: Any) -> np.ndarray:
 def test_a_known_curve_is_recovered(shape: tuple[float, ...]) -> None:
     x = np.random.default_rng(0).random(RECORDS)
     everywhere = np.ones(RECORDS)
-    np.testing.assert_allclose(Curve(*shape)(GRID), curve(shape, GRID), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(ImprovementCurve(*shape)(GRID), curve(shape, GRID), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(fitted(x, curve(shape, x), everywhere), curve(shape, GRID), atol=2e-3 * shape[0])
     # What has no weight has no say.
     spoiled = np.where(x < 0.3, 9.0, curve(shape, x))
@@ -103,18 +103,18 @@ def test_every_policy_is_predicted_from_its_own_neighbours() -> None:
     change = np.concatenate([curve(CURVES[0], trained[:60]), curve(CURVES[1], trained[60:])])
     weights = interior_simplex(6)
     arguments = (np.stack([here, there]), weights, before, trained, change, np.ones(120, bool))
-    predicted = jax.jit(predict, static_argnums=7)(*(jnp.asarray(value) for value in arguments), 0.2, 10)
+    predicted = jax.jit(predict_improvement, static_argnums=7)(*(jnp.asarray(value) for value in arguments), 0.2, 10)
     assert predicted.shape == (2, 6, 3)
     np.testing.assert_allclose(predicted[0], here + curve(CURVES[0], weights), atol=0.01)
     np.testing.assert_allclose(predicted[1], there + curve(CURVES[1], weights), atol=0.01)
 
 
 def test_history_is_a_ring_of_the_latest() -> None:
-    history, written = History.empty(5), []
+    history, written = History.init(5), []
     for number in range(6):
         rows = jnp.full((3, 3), 10.0 * number) + jnp.arange(3)[:, None]
         valid = jnp.asarray([True, number % 2 == 0, False])
-        history = history.with_seen(rows, rows + 100, rows + 200, valid)
+        history = history.append(rows, rows + 100, rows + 200, valid)
         written += [float(row[0]) for row, counts in zip(rows, valid, strict=True) if counts]
         latest = np.asarray(history.weights)[np.asarray(history.valid)]
         assert sorted(latest[:, 0]) == sorted(written[-5:])
@@ -128,9 +128,9 @@ def marked(numbers: np.ndarray) -> Any:
     return {"mark": jnp.asarray(numbers, float)}
 
 
-def kept_by_a_loop(points: list[np.ndarray], space: Space, directions: int, depth: int) -> set[int]:
+def kept_by_a_loop(points: list[np.ndarray], space: ObjectiveScaler, directions: int, depth: int) -> set[int]:
     """Which of the points stay, all of them offered at once."""
-    rays = [ray / np.sqrt(sum(ray**2)) for ray in interior_simplex(directions, OUTERMOST)]
+    rays = [ray / np.sqrt(sum(ray**2)) for ray in interior_simplex(directions, OUTER_ANGLE)]
     found: dict[int, list[tuple[float, int]]] = {}
     for number, point in enumerate(points):
         if not np.isfinite(point).all():
@@ -144,9 +144,9 @@ def kept_by_a_loop(points: list[np.ndarray], space: Space, directions: int, dept
 
 def test_buffers_keep_what_a_plain_loop_keeps() -> None:
     rng = np.random.default_rng(3)
-    space = Space(jnp.asarray([0.2, -5.0, -40.0]), jnp.asarray([0.5, 3.0, 30.0]))
-    buffers = Buffers.empty(10, 2, marked(np.zeros(4)))
-    with_seen = jax.jit(Buffers.with_seen)
+    space = ObjectiveScaler(jnp.asarray([0.2, -5.0, -40.0]), jnp.asarray([0.5, 3.0, 30.0]))
+    buffers = PerformanceBuffer.init(10, 2, marked(np.zeros(4)))
+    with_seen = jax.jit(PerformanceBuffer.insert)
     offered: list[np.ndarray] = []
     for batch in range(20):
         rewards = np.asarray(space.low) + rng.uniform(-0.2, 1, (4, 3)) * np.asarray(space.span)
@@ -166,7 +166,9 @@ def test_buffers_keep_what_a_plain_loop_keeps() -> None:
 
 def merit(points: list[np.ndarray], reference: np.ndarray, alpha: float) -> float:
     rows = np.stack(points).astype(np.float64)
-    return hypervolume(rows, reference) / float(np.prod(1 - reference)) - alpha * sparsity(rows[front(rows)])
+    return hypervolume(rows, reference) / float(np.prod(1 - reference)) - alpha * sparsity(
+        rows[nondominated_indices(rows)]
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 20.0])
@@ -211,18 +213,31 @@ def tiny() -> System:
     return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10}))
 
 
-def guided(system: System, **changes: Any) -> PredictionGuided:
-    values: dict[str, Any] = {"rounds": 1500, "episodes": 2, "epochs": 1, "minibatches": 2, "validation_episodes": 2}
-    values |= {"preferences": 3, "archive": 6, "tasks": 2, "generation_steps": 3, "buffer_count": 3, "weights": 6}
-    return PredictionGuided(system, GuidedOptions(**{**values, **changes}))
+def guided(system: System, **changes: Any) -> PGMORL:
+    values: dict[str, Any] = {
+        "budget": 1500,
+        "num_envs": 2,
+        "update_epochs": 1,
+        "num_minibatches": 2,
+        "validation_episodes": 2,
+    }
+    values |= {
+        "num_preferences": 3,
+        "archive_size": 6,
+        "num_tasks": 2,
+        "generation_steps": 3,
+        "buffer_count": 3,
+        "num_weights": 6,
+    }
+    return PGMORL(system, PGMORLConfig(**{**values, **changes}))
 
 
 @pytest.mark.parametrize("count", [3, 7, 10])
 def test_the_warm_up_covers_the_simplex(tiny: System, count: int) -> None:
     algorithm = guided(tiny, preferences=count)
-    weights = np.asarray(algorithm.start(jax.random.key(0)).population.preference)
+    weights = np.asarray(algorithm.init(jax.random.key(0)).train_states.preference)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
-    assert weights.min() == pytest.approx(algorithm.options.lowest_weight, abs=1e-6)
+    assert weights.min() == pytest.approx(algorithm.config.min_weight, abs=1e-6)
     # Every corner has one, and no preference is farther from all of them than is usual for so many.
     assert np.all(weights.max(axis=0) > 0.85)
     asked = np.random.default_rng(6).dirichlet(np.ones(3), 500)
@@ -232,15 +247,15 @@ def test_the_warm_up_covers_the_simplex(tiny: System, count: int) -> None:
 WARM_UP = 7  # steps
 
 
-def step(state: GuidedState, rewards: np.ndarray) -> GuidedState:
+def step(state: PGMORLState, rewards: np.ndarray) -> PGMORLState:
     """As training would leave it, but for what it learns: every learner's network is another."""
-    population = state.population
+    population = state.train_states
     network = jax.tree.map(lambda leaf: 1.1 * leaf if eqx.is_inexact_array(leaf) else leaf, population.network)
     after = replace(population, network=network, steps=population.steps + 1)
     return STEP(state, after, jnp.asarray(rewards, float), jnp.asarray(0))
 
 
-STEP = eqx.filter_jit(GuidedState.after_step)
+STEP = eqx.filter_jit(PGMORLState.after_step)
 
 
 def earned(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -248,8 +263,8 @@ def earned(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def warmed_up(tiny: System) -> GuidedState:
-    state, rng = guided(tiny).start(jax.random.key(1)), np.random.default_rng(7)
+def warmed_up(tiny: System) -> PGMORLState:
+    state, rng = guided(tiny).init(jax.random.key(1)), np.random.default_rng(7)
     for _ in range(WARM_UP):
         state = step(state, earned(rng, 3))
     return state
@@ -260,43 +275,43 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs if eqx.is_array(a))
 
 
-def test_a_generation_goes_on_from_the_buffers(tiny: System, warmed_up: GuidedState) -> None:
+def test_a_generation_goes_on_from_the_buffers(tiny: System, warmed_up: PGMORLState) -> None:
     algorithm = guided(tiny)
-    begun = algorithm.begin(1, warmed_up)
-    assert size(begun.population) == 2
-    kept = [member(warmed_up.buffers.kept, slot) for slot in np.flatnonzero(np.asarray(warmed_up.buffers.valid))]
-    candidates = interior_simplex(6, algorithm.options.lowest_weight)
+    begun = algorithm.begin_stage(1, warmed_up)
+    assert tree_length(begun.train_states) == 2
+    kept = [tree_index(warmed_up.buffers.kept, slot) for slot in np.flatnonzero(np.asarray(warmed_up.buffers.valid))]
+    candidates = interior_simplex(6, algorithm.config.min_weight)
     for number in range(2):
-        learner: Learner = member(begun.population, number)
+        learner: TrainState = tree_index(begun.train_states, number)
         (parent,) = [one for one in kept if same(one.network, learner.network)]
         # Nothing of it is lost but its weight: optimiser, normalisation and the steps it has made.
         assert same((parent.optimiser, parent.normaliser, parent.returns, parent.steps), own(learner))
         assert int(learner.steps) > 0
         assert np.abs(candidates - np.asarray(learner.preference)).max(axis=1).min() < 1e-6
-    assert len(np.unique(jax.random.key_data(begun.population.key), axis=0)) == 2
-    assert same(begun.snapshots.archive, warmed_up.snapshots.archive)
+    assert len(np.unique(jax.random.key_data(begun.train_states.key), axis=0)) == 2
+    assert same(begun.policy_archive.archive, warmed_up.policy_archive.archive)
 
 
-def own(learner: Learner) -> Any:
+def own(learner: TrainState) -> Any:
     return learner.optimiser, learner.normaliser, learner.returns, learner.steps
 
 
-def test_a_record_is_what_a_generation_of_steps_did(tiny: System, warmed_up: GuidedState) -> None:
+def test_a_record_is_what_a_generation_of_steps_did(tiny: System, warmed_up: PGMORLState) -> None:
     assert int(warmed_up.history.count) == 3 * (WARM_UP // 3)
-    state, rng = guided(tiny).begin(1, warmed_up), np.random.default_rng(8)
+    state, rng = guided(tiny).begin_stage(1, warmed_up), np.random.default_rng(8)
     rewards = [earned(rng, 2) for _ in range(4)]
     for values in rewards:
         state = step(state, values)
     # Of the second generation of steps there is one so far, and of the one that the warm-up began none is left.
     new = slice(int(warmed_up.history.count), int(state.history.count))
     assert new.stop - new.start == 2
-    np.testing.assert_array_equal(state.history.weights[new], state.population.preference)
+    np.testing.assert_array_equal(state.history.weights[new], state.train_states.preference)
     np.testing.assert_allclose(state.history.before[new], rewards[0], rtol=1e-5)
     np.testing.assert_allclose(state.history.change[new], rewards[2] - rewards[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_failed_evaluation_leaves_no_record(tiny: System) -> None:
-    state, rewards = guided(tiny).start(jax.random.key(1)), np.eye(3)
+    state, rewards = guided(tiny).init(jax.random.key(1)), np.eye(3)
     for number in range(3):
         rewards[1] = np.nan if number == 2 else rewards[1]
         state = step(state, rewards)
@@ -306,13 +321,13 @@ def test_a_failed_evaluation_leaves_no_record(tiny: System) -> None:
 
 
 def test_the_archive_has_what_played_and_the_buffers_what_became_of_it(tiny: System) -> None:
-    before = guided(tiny).start(jax.random.key(1))
+    before = guided(tiny).init(jax.random.key(1))
     after = step(before, np.eye(3))
     for kept, points, population in (
-        (after.snapshots.kept, after.snapshots.archive, before.population),
-        (after.buffers.kept, after.buffers, after.population),
+        (after.policy_archive.kept, after.policy_archive.archive, before.train_states),
+        (after.buffers.kept, after.buffers, after.train_states),
     ):
         for number in range(3):
             (slot,) = np.flatnonzero(np.all(np.asarray(points.points) == np.eye(3)[number], axis=1))
-            assert same(member(kept.network, slot), member(population.network, number))
-    assert not same(before.population.network, after.population.network)
+            assert same(tree_index(kept.network, slot), tree_index(population.network, number))
+    assert not same(before.train_states.network, after.train_states.network)

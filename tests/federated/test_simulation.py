@@ -9,21 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.federated import FederatedTruth, Fidelity, device_world
+from tandem.federated import FederatedSimulation, Fidelity, init_device_drift
 from tandem.federated import client as one
-from tandem.federated.client import DeviceState
+from tandem.federated.client import ClientState
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, step
-from tandem.learn import begin, train
-from tandem.learn.registry import options_from
+from tandem.learn import init_checkpoint, train
+from tandem.learn.registry import config_from_document
 from tandem.policy import evaluate as playing
 from tandem.policy.heuristics import Threshold
 from tandem.runs.problem import build_algorithm
-from tandem.runs.simulation import histories
+from tandem.runs.simulation import simulate_histories
 from tandem.scenario import load_scenario
 
 ROUNDS = 14
 advance = eqx.filter_jit(step)
-receive, serve, update, after_training = (eqx.filter_jit(f) for f in (one.receive, one.serve, one.train, one.trained))
+receive, serve, update, after_training = (
+    eqx.filter_jit(f) for f in (one.enqueue, one.serve, one.train, one.finish_training)
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +42,17 @@ def played(digits_system: System) -> list[tuple[FleetState, RoundOutcome, FleetS
 
 def test_a_fleet_is_its_devices_one_by_one(digits_system: System, played: Any) -> None:
     """Every device alone, as a process of its own would hold it, and the average in NumPy."""
-    truth = digits_system.truth
-    assert isinstance(truth, FederatedTruth)
+    truth = digits_system.measured_accuracy
+    assert isinstance(truth, FederatedSimulation)
     first = played[0][0]
     key = jax.random.fold_in(jax.random.key(1), 103)
-    worlds = [device_world(key, jnp.asarray(n), 10) for n in range(5)]
-    shape, slots = truth.pool.images.shape[1:], truth.slots
+    worlds = [init_device_drift(key, jnp.asarray(n), 10) for n in range(5)]
+    shape, slots = truth.pool.images.shape[1:], truth.capacities
 
-    def receiving(device: DeviceState, n: int, number: Any, time_s: Any) -> DeviceState:
+    def receiving(device: ClientState, n: int, number: Any, time_s: Any) -> ClientState:
         return receive(device, truth.pool, truth.drift, worlds[n], number, time_s, slots.arrivals)
 
-    devices = [DeviceState.start(truth.model, truth.accuracy, shape, slots.queue, slots.buffer) for _ in range(5)]
+    devices = [ClientState.init(truth.model, truth.accuracy, shape, slots.queue, slots.buffer) for _ in range(5)]
     idle_s = -digits_system.idle_round_s / 2
     devices = [receiving(device, n, first.queue[n], idle_s) for n, device in enumerate(devices)]
     server, trainings = truth.model, 0
@@ -77,7 +79,7 @@ def test_a_fleet_is_its_devices_one_by_one(digits_system: System, played: Any) -
             server = jax.tree.map(np.asarray, server)
         for found, expected in zip(jax.tree.leaves(after.truth.server), jax.tree.leaves(server), strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-5)
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(device.tally for device in devices))
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(device.counters for device in devices))
         assert jax.tree.all(jax.tree.map(np.array_equal, after.truth.devices.tally, stacked))
     assert trainings >= 3
 
@@ -117,21 +119,23 @@ def test_objectives_are_the_truth(played: Any) -> None:
 
 
 def test_never_more_trainers_than_slots(digits_system: System) -> None:
-    assert isinstance(digits_system.truth, FederatedTruth)
+    assert isinstance(digits_system.measured_accuracy, FederatedSimulation)
     everybody = Action(train=jnp.ones(5, bool), power=jnp.ones(5), frequency=jnp.ones(5))
     state = reset(digits_system, jax.random.key(0))
     seen = []
     for _ in range(8):
         state, outcome = advance(digits_system, state, everybody)
         seen.append(int(outcome.executed.train.sum()))
-    assert 1 < max(seen) <= digits_system.truth.slots.trainers < 5
-    assert int(state.truth.devices.tally.trained.sum()) > 0
+    assert 1 < max(seen) <= digits_system.measured_accuracy.capacities.trainers < 5
+    assert int(state.measured.devices.tally.trained.sum()) > 0
 
 
 def test_training_pays_and_is_recorded(digits_system: System) -> None:
     """Without training, drift ruins the model; with it, it does not. The estimate stands beside what is measured."""
     never, sometimes = (
-        Fidelity.of(outcome for _, outcome in histories(digits_system, Threshold(share, 0.5, 0.5), [0, 1]))
+        Fidelity.from_history(
+            outcome for _, outcome in simulate_histories(digits_system, Threshold(share, 0.5, 0.5), [0, 1])
+        )
         for share in (2.0, 0.3)
     )
     late = slice(60, 100)
@@ -148,19 +152,19 @@ def test_an_oracle_can_be_trained() -> None:
     """PPO whose reward is measured: a chunk of it improves weights, on accuracies that no mapping gave."""
     changes = {"accuracy.task": "digits", "fleet.size": 5, "rounds": 10}
     options = {
-        "rounds": 240,
-        "episodes": 2,
-        "epochs": 1,
-        "minibatches": 1,
-        "divisions": 2,
+        "budget": 240,
+        "num_envs": 2,
+        "update_epochs": 1,
+        "num_minibatches": 1,
+        "preference_divisions": 2,
         "validation_episodes": 1,
         "fleet_sizes": [5],
     }
-    oracle = build_algorithm("tandem", load_scenario("paper", changes), options_from("tandem", options, "test"))
-    start = begin(oracle, 0)
+    oracle = build_algorithm("pc-ppo", load_scenario("paper", changes), config_from_document("pc-ppo", options, "test"))
+    start = init_checkpoint(oracle, 0)
     after, progress = next(train(oracle, start))
     assert progress.rounds > 0
-    seen = oracle.advance(0, start.state)[1].points
+    seen = oracle.run_chunk(0, start.state)[1].points
     assert np.all(np.asarray(seen)[:, 0] > 0.55)  # measured; the mapping says 0.5 at first
     moved = jax.tree.map(
         lambda a, b: not np.array_equal(a, b), *(eqx.filter(c.state, eqx.is_inexact_array) for c in (start, after))
@@ -172,11 +176,11 @@ def test_memory_decides_how_many_fleets_are_played_at_once(
     digits_system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = playing.fleet_bytes(digits_system)
-    truth: Any = digits_system.truth
+    truth: Any = digits_system.measured_accuracy
     slots = truth.slots
     assert needed > 2 * digits_system.size * (slots.queue + slots.buffer) * 8 * 8  # images before and after a round
     for room in (0.5, 1.5, 3.5):
         monkeypatch.setattr(playing, "MEMORY_BYTES", truth.working_bytes() + int(room * needed))
-        assert playing.fleets_at_once(digits_system) == max(1, int(room))
+        assert playing.max_fleets(digits_system) == max(1, int(room))
     monkeypatch.setattr(playing, "MEMORY_BYTES", 2**60)
-    assert playing.fleets_at_once(digits_system) == 8192 // digits_system.size // 64  # what two cores have time for
+    assert playing.max_fleets(digits_system) == 8192 // digits_system.size // 64  # what two cores have time for

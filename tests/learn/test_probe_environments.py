@@ -18,24 +18,24 @@ import tandem.policy.networks
 import tandem.policy.neural_policy
 import tandem.policy.rollout
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.feel.observation import PAPER_FEATURES
+from tandem.feel.observation import MINIMAL_FEATURES
 from tandem.feel.state import Action
 from tandem.learn import (
     ALGORITHMS,
+    BarrierSurrogate,
     Checkpoint,
-    Constrained,
-    Learner,
-    Settings,
-    Weighted,
-    begin,
-    conclude,
-    start,
+    PPOConfig,
+    ScalarisedSurrogate,
+    TrainState,
+    init_checkpoint,
+    init_train_state,
     train,
     train_step,
+    validate,
 )
-from tandem.learn.ppo.rollout import expected
-from tandem.policy import FleetNetwork
-from tandem.policy.features import CONSTANTS, Inputs
+from tandem.learn.ppo.rollout import denormalise_values
+from tandem.policy import DeepSetActorCritic
+from tandem.policy.features import NUM_CONSTANTS, Features
 
 KEY = jax.random.key(2)
 EQUAL = (1 / 3, 1 / 3, 1 / 3)
@@ -93,9 +93,9 @@ class Toy(eqx.Module):
         objectives = jnp.stack([jnp.asarray(value, float) for value in found])
         return ToyState(state.round + 1, action.train[0]), ToyOutcome(action, objectives)
 
-    def inputs(self, state: ToyState) -> Inputs:
-        devices = jnp.zeros((1, len(PAPER_FEATURES))).at[0, 0].set(state.away)
-        return Inputs(devices, jnp.zeros((1, CONSTANTS)), jnp.zeros(1), jnp.ones(1, bool))
+    def inputs(self, state: ToyState) -> Features:
+        devices = jnp.zeros((1, len(MINIMAL_FEATURES))).at[0, 0].set(state.away)
+        return Features(devices, jnp.zeros((1, NUM_CONSTANTS)), jnp.zeros(1), jnp.ones(1, bool))
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def toys_for_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
         "step": lambda toy, state, action: toy.step(state, action),
         "network_inputs": lambda toy, state: toy.inputs(state),
         "device_objectives": lambda outcome: outcome.objectives[None],
-        "device_features": lambda toy: PAPER_FEATURES,
+        "device_features": lambda toy: MINIMAL_FEATURES,
     }
     learning, policy = (tandem.learn.experience, tandem.learn.ppo), (tandem.policy.neural, tandem.policy.rollout)
     for module in (*learning, *policy, tandem.policy.networks):
@@ -115,10 +115,10 @@ def toys_for_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @eqx.filter_jit
-def steps(toy: Toy, learner: Learner, settings: Settings, count: int) -> Learner:
+def steps(toy: Toy, learner: TrainState, settings: PPOConfig, count: int) -> TrainState:
     arrays, rest = eqx.partition(learner, eqx.is_array)
 
-    def one(arrays: Learner, _: None) -> tuple[Learner, None]:
+    def one(arrays: TrainState, _: None) -> tuple[TrainState, None]:
         return eqx.filter(train_step(toy, eqx.combine(arrays, rest), settings)[0], eqx.is_array), None
 
     return eqx.combine(jax.lax.scan(one, arrays, None, length=count)[0], rest)
@@ -126,20 +126,20 @@ def steps(toy: Toy, learner: Learner, settings: Settings, count: int) -> Learner
 
 def learned(
     toy: Toy, preference: tuple[float, ...], steps_made: int = 60, discount: float = 0.9, trace: float = 0.95
-) -> Learner:
+) -> TrainState:
     # Three times faster, and rounding decides whether what is found by step 10 is still there at step 60: nothing is
     # left to be gained then, advantages are the noise of values, and they are scaled up.
-    settings = Settings(learning_rate=3e-3, episodes=16, discount=jnp.asarray(discount), trace=jnp.asarray(trace))
-    network = FleetNetwork.create(toy, KEY, width=16)
-    learner = start(network, toy, Weighted(), jnp.asarray(preference), KEY, settings)
+    settings = PPOConfig(learning_rate=3e-3, num_envs=16, gamma=jnp.asarray(discount), gae_lambda=jnp.asarray(trace))
+    network = DeepSetActorCritic.init(toy, KEY, width=16)
+    learner = init_train_state(network, toy, ScalarisedSurrogate(), jnp.asarray(preference), KEY, settings)
     return steps(toy, learner, settings, steps_made)
 
 
-def decided(toy: Toy, learner: Learner, away: bool) -> tuple[float, float]:
+def decided(toy: Toy, learner: TrainState, away: bool) -> tuple[float, float]:
     """The chance to train, and the median frequency."""
-    judged = learner.policy().judge(toy.inputs(ToyState(jnp.zeros((), jnp.int32), jnp.asarray(away))))
-    return float(jax.nn.sigmoid(judged.decide.mode_logit[0])), float(
-        jax.nn.sigmoid(judged.decide.frequency.location[0])
+    judged = learner.policy().forward(toy.inputs(ToyState(jnp.zeros((), jnp.int32), jnp.asarray(away))))
+    return float(jax.nn.sigmoid(judged.action_dist.mode_logit[0])), float(
+        jax.nn.sigmoid(judged.action_dist.frequency.location[0])
     )
 
 
@@ -172,8 +172,8 @@ def test_the_value_of_a_constant_reward_is_that_of_an_endless_stream() -> None:
     toy = Constant()
     learner = learned(toy, EQUAL, 150, trace=1.0)
     for away in (False, True):
-        judged = learner.policy().judge(toy.inputs(ToyState(jnp.zeros((), jnp.int32), jnp.asarray(away))))
-        value = expected(learner.returns, judged.values)[0]
+        judged = learner.policy().forward(toy.inputs(ToyState(jnp.zeros((), jnp.int32), jnp.asarray(away))))
+        value = denormalise_values(learner.returns, judged.value)[0]
         np.testing.assert_allclose(value, [10.0, -20.0, 0.0], rtol=0.05, atol=0.1)
 
 
@@ -195,9 +195,11 @@ def test_a_reward_that_comes_later_is_credited_to_its_cause() -> None:
 
 def test_samples_that_no_minibatch_has_room_for_are_left_out() -> None:
     toy = OnlyTheActionCounts()
-    settings = Settings(episodes=1, epochs=2, minibatches=3)  # eight samples: two in each minibatch, two over
-    network = FleetNetwork.create(toy, KEY, width=16)
-    before = start(network, toy, Weighted(), jnp.asarray(EQUAL), KEY, settings)
+    settings = PPOConfig(
+        num_envs=1, update_epochs=2, num_minibatches=3
+    )  # eight samples: two in each minibatch, two over
+    network = DeepSetActorCritic.init(toy, KEY, width=16)
+    before = init_train_state(network, toy, ScalarisedSurrogate(), jnp.asarray(EQUAL), KEY, settings)
     after = steps(toy, before, settings, 1)
     pairs = list(zip(jax.tree.leaves(before.network), jax.tree.leaves(after.network), strict=True))
     assert all(np.all(np.isfinite(b)) for _, b in pairs if eqx.is_array(b))
@@ -208,26 +210,26 @@ def test_samples_that_no_minibatch_has_room_for_are_left_out() -> None:
 FLOORS: list[np.ndarray] = []
 
 
-class Watched(Constrained):
+class Watched(BarrierSurrogate):
     """Tells its thresholds whenever its gain is asked for."""
 
-    def prepared(self, level: jax.Array, advantages: jax.Array) -> Constrained:
-        return Watched(**vars(super().prepared(level, advantages)))
+    def prepared(self, level: jax.Array, advantages: jax.Array) -> BarrierSurrogate:
+        return Watched(**vars(super().at_step(level, advantages)))
 
     def gain(self, changes: jax.Array) -> jax.Array:
-        jax.debug.callback(lambda floor: FLOORS.append(np.array(floor)), self.floor())
-        return super().gain(changes)
+        jax.debug.callback(lambda floor: FLOORS.append(np.array(floor)), self.thresholds())
+        return super().objective(changes)
 
 
 def test_thresholds_stay_where_they_are_throughout_a_step() -> None:
     """Those of the policy before the step, or of the one selected; minibatches do not move them."""
     toy = OnlyTheActionCounts()
-    settings = Settings(episodes=2, epochs=2, minibatches=4, learning_rate=1e-2)
+    settings = PPOConfig(num_envs=2, update_epochs=2, num_minibatches=4, learning_rate=1e-2)
     low, selected = np.array([-0.5, -1.0, -2.0]), np.array([0.3, 0.4, -0.2])
     step = eqx.filter_jit(train_step)
     for anchored in (0.0, 1.0):
         aim = Watched(
-            objective=jnp.asarray([1.0, 0.0, 0.0]),
+            target=jnp.asarray([1.0, 0.0, 0.0]),
             low=jnp.asarray(low),
             span=jnp.full(3, 2.0),
             selected=jnp.asarray(selected),
@@ -235,7 +237,7 @@ def test_thresholds_stay_where_they_are_throughout_a_step() -> None:
             mu=80.0,
             anchored=jnp.asarray(anchored),
         )
-        now = start(FleetNetwork.create(toy, KEY, width=16), toy, aim, jnp.asarray(EQUAL), KEY, settings)
+        now = init_train_state(DeepSetActorCritic.init(toy, KEY, width=16), toy, aim, jnp.asarray(EQUAL), KEY, settings)
         levels = []
         for _ in range(2):
             FLOORS.clear()
@@ -267,10 +269,10 @@ NEAR_A_CORNER = 1.5 / 16
 
 def run(name: str, toy: Toy, **options: Any) -> tuple[Any, Checkpoint, np.ndarray]:
     kind = ALGORITHMS[name]
-    shared = {"discount": 0.9, "learning_rate": 3e-3, "episodes": 8, "validation_episodes": 8}
-    algorithm = kind(toy, kind.options_type(**{**shared, **options}))
-    *_, (now, _) = train(algorithm, begin(algorithm, 0))
-    delivery = conclude(algorithm, now, 0)
+    shared = {"gamma": 0.9, "learning_rate": 3e-3, "num_envs": 8, "validation_episodes": 8}
+    algorithm = kind(toy, kind.config_type(**{**shared, **options}))
+    *_, (now, _) = train(algorithm, init_checkpoint(algorithm, 0))
+    delivery = validate(algorithm, now, 0)
     return algorithm, now, delivery.rewards[delivery.chosen]
 
 
@@ -287,7 +289,7 @@ def test_separate_learners_find_the_corner_of_their_preference() -> None:
     for preference, corner in zip(np.asarray(population.preference), CORNERS, strict=True):
         assert np.argmax(preference) == np.argmax(corner)
     candidates = algorithm.candidates(now.state)
-    found = conclude(algorithm, now, 0).rewards[np.asarray(candidates.owner) >= 10]  # the population as it ended
+    found = validate(algorithm, now, 0).rewards[np.asarray(candidates.owner) >= 10]  # the population as it ended
     assert np.abs(found - CORNERS).max() < NEAR_A_CORNER
 
 
@@ -306,10 +308,10 @@ def test_c_moppo_s_front_holds_the_corners() -> None:
 
 def test_one_conditioned_network_goes_where_it_is_asked_to() -> None:
     toy = HomeAwayTravel(rounds=16)
-    algorithm, now, front = run("tandem", toy, rounds=60_000, divisions=6, width=32, episodes=16)
+    algorithm, now, front = run("pc-ppo", toy, rounds=60_000, divisions=6, width=32, episodes=16)
     assert farthest(CORNERS, front) < NEAR_A_CORNER
     candidates = algorithm.candidates(now.state)
-    rewards = conclude(algorithm, now, 0).rewards
+    rewards = validate(algorithm, now, 0).rewards
     preferences = np.asarray(candidates.preferences)
     for objective in range(3):
         asked = preferences[:, objective] > 0.8

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from tandem.experiments.run_trial import QUANTILES
-from tandem.experiments.sweep import Done, Job
-from tandem.experiments.trial import Cell, Result, write_result
+from tandem.experiments.sweep import Job, JobOutcome
+from tandem.experiments.trial import Trial, TrialResult, write_result
 
 DEADLY_SEED = 2
-Volume = Callable[[Cell], float]
+Volume = Callable[[Trial], float]
 
 
-def made_up(cell: Cell, hypervolume: float = 60.0, sparsity: float = 0.1) -> Result:
+def fake_result(cell: Trial, hypervolume: float = 60.0, sparsity: float = 0.1) -> TrialResult:
     """A result of this hypervolume; nothing else about it tells algorithms apart."""
     random = np.random.default_rng(cell.seed)
     marks = np.arange(1, cell.marks + 1) / cell.marks
     front = np.stack([random.uniform(0.3, 0.6, 8), random.uniform(2.3, 3, 8), random.uniform(0.4, 20, 8)], axis=1)
-    return Result(
-        cell=cell,
+    return TrialResult(
+        trial=cell,
         rounds=cell.changes["rounds"],
         training_rounds=cell.changes["rounds"] // 2,
         wall_s=2.0 * cell.size,
@@ -43,18 +43,18 @@ class Pretending:
     """An engine that trains nothing, writes made-up results, and remembers what it was asked for."""
 
     volume: Volume = lambda cell: 60.0
-    fails: Callable[[Cell], bool] = lambda cell: False
+    fails: Callable[[Trial], bool] = lambda cell: False
     asked: list[Job] = field(default_factory=list)
 
-    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[Done]:
+    def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         for job in jobs:
             self.asked.append(job)
             if any(self.fails(cell) for cell in job):
-                yield Done(job, "the dog ate it")
+                yield JobOutcome(job, "the dog ate it")
                 continue
             for cell in job:
-                write_result(made_up(cell, self.volume(cell)), out)
-            yield Done(job)
+                write_result(fake_result(cell, self.volume(cell)), out)
+            yield JobOutcome(job)
 
 
 def dying_once(job: Job, out: Path) -> None:
@@ -64,7 +64,7 @@ def dying_once(job: Job, out: Path) -> None:
         struck.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     for cell in job:
-        write_result(made_up(cell), out)
+        write_result(fake_result(cell), out)
 
 
 def dying(job: Job, out: Path) -> None:
@@ -78,10 +78,10 @@ class Silent:
 
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []
-        self.done: list[Done] = []
+        self.done: list[JobOutcome] = []
 
     def beginning(self, finished: int, cells: int) -> None:
         self.begun.append((finished, cells))
 
-    def ended(self, done: Done) -> None:
+    def ended(self, done: JobOutcome) -> None:
         self.done.append(done)

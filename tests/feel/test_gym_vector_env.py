@@ -162,7 +162,7 @@ def test_fleets_differ_from_each_other():
 @given(
     seed=st.integers(0, 2**31),
     overrides=st.sampled_from(
-        [SHORT, {**SHORT, "observation": "paper"}, {**UNSHIELDED, "limits.queue_max": 8, "limits.data_max": 10}]
+        [SHORT, {**SHORT, "observation": "minimal"}, {**UNSHIELDED, "limits.queue_max": 8, "limits.data_max": 10}]
     ),
     mode=st.sampled_from([AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]),
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tandem.federated import ragged as parts
 from tandem.federated.data import Samples
 from tandem.federated.fedavg import summed_loss
-from tandem.federated.ragged import PART, computed_bytes, summed_over_parts
+from tandem.federated.ragged import PART, computed_bytes, sum_over_ragged
 from tandem.federated.tasks.models import ConvolutionalNetwork
 
 SLOTS = 3 * PART
@@ -28,7 +28,7 @@ def work(model: Any, entries: Any, valid: Any) -> Any:
 
 
 def summed(models: Any, lists: Any, counts: Any) -> Any:
-    return jax.vmap(lambda *own: summed_over_parts(work, *own))(models, lists, counts)
+    return jax.vmap(lambda *own: sum_over_ragged(work, *own))(models, lists, counts)
 
 
 def by_hand(model: float, entries: np.ndarray, count: int) -> tuple[float, float, int]:
@@ -126,8 +126,8 @@ def test_an_empty_row_is_no_work() -> None:
 
 def test_what_a_part_takes_is_reckoned_well_enough_not_to_run_out_of_memory() -> None:
     """A pass back through CIFAR-10's network with the images of four trainers, against XLA's own account."""
-    network = ConvolutionalNetwork.create(jax.random.key(0))
-    part = (Samples.none(PART, (32, 32, 3)), jnp.ones(PART, bool))
+    network = ConvolutionalNetwork.init(jax.random.key(0))
+    part = (Samples.init(PART, (32, 32, 3)), jnp.ones(PART, bool))
     reckoned = 4 * computed_bytes(jax.grad(summed_loss), network, *part) / parts.HELD
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (4, *leaf.shape)), (network, *part))
     said = jax.jit(jax.vmap(jax.grad(summed_loss))).lower(*stacked).compile().memory_analysis()

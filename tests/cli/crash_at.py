@@ -1,4 +1,4 @@
-"""The ``tandem`` command, stopped at a moment of the test's choosing: dying.py MOMENT N ARGUMENTS.
+"""The ``tandem`` command, stopped at a moment of the test's choosing: crash_at.py MOMENT N ARGUMENTS.
 
 row: after the N-th row of progress. half: with half of the N-th checkpoint (or policies) written. front: before
 front.json is. interrupt: by Ctrl-C, after the N-th row. A checkpoint follows every chunk, so there is much to hit.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tandem.feel import FleetState, System, reset
-from tandem.policy import RULES, DriftPlusPenalty, RandomRule, RoundRobin, ServeUntilFull, Threshold
+from tandem.policy import HEURISTICS, DriftPlusPenalty, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.runs import simulate
 
 KEY = jax.random.key(5)
@@ -22,26 +22,26 @@ def with_data(state: FleetState, data: np.ndarray) -> FleetState:
     return eqx.tree_at(lambda s: s.data, state, jnp.asarray(data, float))
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", HEURISTICS)
 def test_choices_lie_in_the_unit_interval(name: str, paper_system: System, state: FleetState) -> None:
-    action = RULES[name]()(paper_system, state, KEY)
+    action = HEURISTICS[name]()(paper_system, state, KEY)
     for choice in (action.power, action.frequency):
         assert choice.shape == (10,)
         assert np.all((np.asarray(choice) >= 0) & (np.asarray(choice) <= 1))
     assert action.train.dtype == bool
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", HEURISTICS)
 def test_nothing_is_violated_or_dropped_under_the_shield(name: str, paper_system: System) -> None:
-    result = simulate(paper_system, RULES[name](), range(8))
+    result = simulate(paper_system, HEURISTICS[name](), range(8))
     assert result.violation_rate.max() == 0
     assert result.dropped_requests.max() == 0
     assert result.trainers.min() > 0.2  # and yet they train
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", HEURISTICS)
 def test_every_rule_is_described(name: str) -> None:
-    assert len(RULES[name].summary) > 20
+    assert len(HEURISTICS[name].summary) > 20
 
 
 def test_serve_until_full_trains_exactly_the_full(paper_system: System, state: FleetState) -> None:
@@ -68,7 +68,7 @@ def test_round_robin_gives_every_device_its_turn(paper_system: System, state: Fl
 
 def test_random_trains_with_its_chance(paper_system: System, state: FleetState) -> None:
     keys = jax.random.split(KEY, 2000)
-    train = jax.vmap(lambda key: RandomRule(train_chance=0.2)(paper_system, state, key).train)(keys)
+    train = jax.vmap(lambda key: RandomHeuristic(train_chance=0.2)(paper_system, state, key).train)(keys)
     assert 0.18 < float(np.mean(np.asarray(train))) < 0.22
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from brute_force import ROWS, broken, cells, masks, point_sets, sphere, tied, tried_on
 
-from tandem.pareto import front, hypervolume, hypervolume_gains, sparsity, sparsity_with_each
+from tandem.pareto import hypervolume, hypervolume_improvement, nondominated_indices, sparsity, sparsity_if_added
 
 REFERENCE = np.float32([1, 0, 1])
 
@@ -12,16 +12,16 @@ def test_by_hand() -> None:
     # A cube of side 2: one of side 3 adds 27 - 8, a slab on top 2 x 2 x 1, a point inside nothing.
     points = np.float32([[2, 2, 2]])
     candidates = np.float32([[3, 3, 3], [2, 2, 3], [1, 2, 1], [5, 5, 0], [np.nan, 9, 9]])
-    assert hypervolume_gains(points, None, candidates, np.zeros(3, np.float32)).tolist() == [19, 4, 0, 0, 0]
+    assert hypervolume_improvement(points, None, candidates, np.zeros(3, np.float32)).tolist() == [19, 4, 0, 0, 0]
     # Two that part no gap: one alone has none, (5, 5, 0) beside the cube has 9 + 9 + 4.
-    assert sparsity_with_each(points, None, candidates).tolist() == [0, 0, 0, 22, 0]
+    assert sparsity_if_added(points, None, candidates).tolist() == [0, 0, 0, 22, 0]
 
 
 @tried_on(point_sets(tied | broken), masks(), point_sets(tied | broken))
 def test_gains_are_cells_counted_one_by_one(points: np.ndarray, valid: np.ndarray, candidates: np.ndarray) -> None:
     before = cells(points[valid], REFERENCE)
     expected = [cells(np.vstack([points[valid], one]), REFERENCE) - before for one in candidates]
-    assert hypervolume_gains(points, valid, candidates, REFERENCE).tolist() == expected
+    assert hypervolume_improvement(points, valid, candidates, REFERENCE).tolist() == expected
 
 
 @tried_on(point_sets(tied | broken), masks(), point_sets(tied | broken))
@@ -29,8 +29,8 @@ def test_sparsity_is_that_of_the_front_with_each(points: np.ndarray, valid: np.n
     expected = []
     for one in candidates:
         together = np.vstack([points[valid], one])
-        expected.append(sparsity(together[front(together)]))
-    np.testing.assert_allclose(sparsity_with_each(points, valid, candidates), expected, rtol=1e-6)
+        expected.append(sparsity(together[nondominated_indices(together)]))
+    np.testing.assert_allclose(sparsity_if_added(points, valid, candidates), expected, rtol=1e-6)
 
 
 def test_many_points() -> None:
@@ -39,10 +39,10 @@ def test_many_points() -> None:
     before = hypervolume(points, reference)
     for one, gain, sparse in zip(
         candidates,
-        hypervolume_gains(points, None, candidates, reference),
-        sparsity_with_each(points, None, candidates),
+        hypervolume_improvement(points, None, candidates, reference),
+        sparsity_if_added(points, None, candidates),
         strict=True,
     ):
         together = np.vstack([points, one])
         np.testing.assert_allclose(gain, hypervolume(together, reference) - before, rtol=1e-3)
-        np.testing.assert_allclose(sparse, sparsity(together[front(together)]), rtol=1e-4)
+        np.testing.assert_allclose(sparse, sparsity(together[nondominated_indices(together)]), rtol=1e-4)
