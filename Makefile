@@ -27,7 +27,7 @@ test-extras: extras
 test-fleet:
 	test -d .venv-fleet || $(PYTHON) -m venv .venv-fleet
 	.venv-fleet/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
-	.venv-fleet/bin/python -m pytest -n 0 -m fleet tests/fleet
+	.venv-fleet/bin/python -m pytest -n 0 -m flower tests/fleet
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check

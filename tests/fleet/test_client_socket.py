@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
-pytestmark = pytest.mark.fleet
+pytestmark = pytest.mark.flower
 
 Ask = Callable[[str, bytes, float], bytes]
 

@@ -29,7 +29,7 @@ from tandem.runs.trace import trace_table, write_trace
 from tandem.scenario import load_scenario
 
 pytest.importorskip("flwr")
-pytestmark = [pytest.mark.fleet, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
 ROUNDS = 6
 

@@ -10,7 +10,7 @@ from tandem.federated.fleet.spec import FleetSpec
 from tandem.policy.heuristics import Threshold
 
 pytest.importorskip("flwr")
-pytestmark = pytest.mark.fleet
+pytestmark = pytest.mark.flower
 
 
 class Grid:

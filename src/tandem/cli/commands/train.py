@@ -78,7 +78,7 @@ def train(
     seeds. Ctrl-C, a crash or a kill costs a few seconds of work: go on with --resume.
     """
     asked = list(settings or [])
-    asked += [] if rounds is None else [f"rounds={rounds}"]
+    asked += [] if rounds is None else [f"budget={rounds}"]
     asked += [] if shield is None else [f"shield={str(shield).lower()}"]
     if resume is None:
         run = _begin(scenario or "paper", overrides or [], algorithm, preset, seed, out, asked, tensorboard)
