@@ -146,7 +146,7 @@ def anneal_entropy(settings: PPOConfig, steps: Int[Array, ""]) -> PPOConfig:
     """The weight of entropy falls with the learning rate, to 0: it draws choices to the middle."""
     updates = steps * settings.update_epochs * settings.num_minibatches
     left = settings.ent_coef * jnp.maximum(1 - settings.lr_decay * updates, 0.0)
-    lessened: PPOConfig = eqx.tree_at(lambda one: one.entropy, settings, left)
+    lessened: PPOConfig = eqx.tree_at(lambda one: one.ent_coef, settings, left)
     return lessened
 
 
@@ -184,7 +184,7 @@ def ppo_loss(
     """Of this device's part of a minibatch: the mean over the team of its gradient is the gradient of the whole."""
     judged = jax.vmap(network)(batch.features, batch.preference)
     masks = batch.features.action_mask
-    probability = jax.vmap(lambda how, draw, mask: how.log_probability(draw, mask))(
+    probability = jax.vmap(lambda how, draw, mask: how.log_prob(draw, mask))(
         judged.action_dist, batch.raw_action, masks
     )
     difference = probability - batch.log_prob

@@ -102,8 +102,8 @@ def compute_advantages(
     rewards = played.rewards if critics > 1 else jnp.mean(played.rewards, axis=2, keepdims=True)
     by_critic = jax.vmap(compute_gae, in_axes=(1, 1, 0, None, None), out_axes=1)
     found = jax.vmap(by_critic, in_axes=(0, 0, 0, None, None))(rewards, values, last_values, discount, trace)
-    probability = jax.vmap(jax.vmap(lambda how, draw, mask: how.log_probability(draw, mask)))(
-        decide, played.raw_action, inputs.may_train
+    probability = jax.vmap(jax.vmap(lambda how, draw, mask: how.log_prob(draw, mask)))(
+        decide, played.raw_action, inputs.action_mask
     )
     return AdvantageBatch(inputs, probability, found, found + values)
 
