@@ -14,8 +14,8 @@ from tandem.cli.commands.train import PRESETS
 from tandem.learn import ALGORITHMS
 from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET
 
-TINY = "paper --set fleet.size=3 --set rounds=10 --train-set num_envs=2 --train-set update_epochs=1 --train-set num_minibatches=1"
-TINY += " --train-set validation_episodes=1"
+TINY = "paper --set fleet.size=3 --set rounds=10 --train-set num_envs=2 --train-set update_epochs=1"
+TINY += " --train-set num_minibatches=1 --train-set validation_episodes=1"
 TANDEM = f"{TINY} --budget 300 --train-set preference_divisions=2 --train-set width=8".split()
 # Nine chunks of initialisation, two iterations of extension with two chunks each.
 CMOPPO = f"{TINY} --algorithm c-moppo --budget 700 --train-set archive_size=4 --train-set num_preferences=2".split()

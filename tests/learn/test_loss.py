@@ -57,9 +57,7 @@ def batch_of(network: DeepSetActorCritic, aim: Surrogate, ratio: RatioScope) -> 
     draws = jax.vmap(lambda how, key, mask: how.sample(key, mask))(
         judged.action_dist, jax.random.split(KEY, samples), inputs.action_mask
     )
-    old = jax.vmap(lambda how, draw, mask: how.log_prob(draw, mask))(
-        judged.action_dist, draws, inputs.action_mask
-    )
+    old = jax.vmap(lambda how, draw, mask: how.log_prob(draw, mask))(judged.action_dist, draws, inputs.action_mask)
     old = old + jnp.asarray([0.0, 0.1, -0.1, 0.5, -0.5, 0.05])[:, None] + 0.02 * jnp.arange(4)
     found = jnp.asarray(rng.normal(size=(samples, devices, 3)))
     if ratio == "fleet":

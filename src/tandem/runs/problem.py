@@ -24,8 +24,8 @@ def build_algorithm(name: str, scenario: Scenario, options: AlgorithmConfig) -> 
     samples = options.num_envs * scenario.rounds
     if samples % options.num_minibatches:
         raise InputError(
-            f"options of {name}: minibatches is {options.num_minibatches}, which does not divide the {samples} rounds of a "
-            f"training step ({options.num_envs} episodes of {scenario.rounds}); choose one that does."
+            f"options of {name}: minibatches is {options.num_minibatches}, which does not divide the {samples} "
+            f"rounds of a training step ({options.num_envs} episodes of {scenario.rounds}); choose one that does."
         )
     algorithm = get_algorithm(name)(build_system(scenario), options, systems)
     _ = algorithm.stages  # refuses a budget that is too small

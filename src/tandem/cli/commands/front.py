@@ -104,9 +104,9 @@ def _print(run: Run, rows: list[PolicyRecord]) -> None:
     print_table(out, cells, NUMBERS, [name for name in SPARE if name in cells[0]])
     accuracy, latency_s, energy_j = run.front.reference
     out.print(
-        f"{plural_policies(len(rows))}, hypervolume {run.front.hypervolume:.4g} (from accuracy {accuracy:g}, {latency_s:g} s, "
-        f"{energy_j:g} J), sparsity {run.front.sparsity:.4g}. Intervals are of 95 %; weights are those of accuracy, "
-        "latency and energy that a policy was trained or asked for.",
+        f"{plural_policies(len(rows))}, hypervolume {run.front.hypervolume:.4g} (from accuracy {accuracy:g}, "
+        f"{latency_s:g} s, {energy_j:g} J), sparsity {run.front.sparsity:.4g}. Intervals are of 95 %; weights are "
+        "those of accuracy, latency and energy that a policy was trained or asked for.",
         highlight=False,
     )
 

@@ -42,8 +42,9 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
 
     ## Observation Space
     A `Box` of float32: feature by feature over the devices, then the length of the last round. The features are those
-    of ``tandem.feel.observation``: last action, queue and data (``observation: minimal``), and ages, waiting time, model
-    accuracy and last channel gain (``observation: full``). Each has finite bounds, in the unit of its name.
+    of ``tandem.feel.observation``: last action, queue and data (``observation: minimal``), and ages,
+    waiting time, model accuracy and last channel gain (``observation: full``). Each has finite bounds, in the unit of
+    its name.
 
     ## Action Space
     With ``action_format="dict"``, a `Dict` of `train` (`MultiBinary(N)`), `power` and `frequency` (`Box(0, 1, (N,))`,

@@ -151,6 +151,7 @@ def anneal_entropy(settings: PPOConfig, steps: Int[Array, ""]) -> PPOConfig:
 
 
 def sample_preferences(learner: TrainState, settings: PPOConfig, key: RandomKey) -> Float[Array, "episodes 3"]:
+    """The preference of each episode: the learner's own, or a sample of a Dirichlet distribution."""
     if settings.dirichlet_alpha is None:
         return jnp.tile(learner.preference, (settings.num_envs, 1))
     return jax.random.dirichlet(key, jnp.full(3, settings.dirichlet_alpha), (settings.num_envs,))
@@ -159,6 +160,7 @@ def sample_preferences(learner: TrainState, settings: PPOConfig, key: RandomKey)
 def make_batch(
     aim: Surrogate, returns: RunningStats, played: Trajectory, judged: AdvantageBatch, settings: PPOConfig
 ) -> tuple[Surrogate, Batch]:
+    """The surrogate of this step, and the samples of all episodes in one row."""
     credited = share_credit(judged.advantages, settings)
     rounds = credited.shape[1]
     aim = aim.at_step(jnp.mean(played.rewards, axis=(0, 1, 2)), credited)
