@@ -46,7 +46,7 @@ EVOLUTIONARY = ("moea-d", "nsga2")
 
 @pytest.fixture(scope="module")
 def tiny() -> System:
-    return build_system(load_scenario("paper", {"fleet.size": 3, "budget": EPISODE}))
+    return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": EPISODE}))
 
 
 def algorithm(name: str, system: System, **changes: Any) -> Algorithm:
@@ -104,44 +104,44 @@ count = st.integers(1, 12)
 def test_the_budget_is_kept_and_used(
     name: str,
     tiny: System,
-    rounds: int,
-    episodes: int,
+    budget: int,
+    num_envs: int,
     validation: int,
-    preferences: int,
+    num_preferences: int,
     archive: int,
-    extended: int,
+    num_extended: int,
     steps: int,
     share: float,
-    divisions: int,
+    preference_divisions: int,
 ) -> None:
-    changes: dict[str, Any] = {"budget": rounds, "num_envs": episodes, "validation_episodes": validation}
+    changes: dict[str, Any] = {"budget": budget, "num_envs": num_envs, "validation_episodes": validation}
     if name == "pc-ppo":
-        changes |= {"preference_divisions": divisions}
+        changes |= {"preference_divisions": preference_divisions}
     else:
-        changes |= {"num_preferences": preferences, "archive_size": archive}
+        changes |= {"num_preferences": num_preferences, "archive_size": archive}
     if name == "c-moppo":
-        changes |= {"num_extended": extended, "extension_steps": steps, "initialisation": share}
+        changes |= {"num_extended": num_extended, "extension_steps": steps, "initialisation": share}
     if name == "pg-morl":
-        changes |= {"num_tasks": extended, "generation_steps": 1 + steps, "initialisation": share}
+        changes |= {"num_tasks": num_extended, "generation_steps": 1 + steps, "initialisation": share}
     if name in EVOLUTIONARY:
-        changes |= {"population_size": 2 + extended, "episodes_per_eval": steps, "warm_start": share}
+        changes |= {"population_size": 2 + num_extended, "episodes_per_eval": steps, "warm_start": share}
     one = algorithm(name, tiny, **changes)
     refused = refusal(one)
     if refused is not None:
-        assert f"rounds is {rounds}" in refused
+        assert f"budget is {budget}" in refused
         # What the message tells the user to give is enough.
         enough = int(re.search(r"give (\d+) or more", refused)[1])
-        assert enough > rounds
+        assert enough > budget
         assert 0 < rounds_planned(algorithm(name, tiny, **{**changes, "budget": enough})) <= enough
         return
     stages = one.stages
-    assert rounds_planned(one) <= rounds
+    assert rounds_planned(one) <= budget
     assert all(stage.chunks >= 1 and stage.steps >= 1 for stage in stages)
     # A step more of the first stage would not fit, but for the chunks being even: a fortieth of a stage at most.
-    unused = rounds - rounds_planned(one)
+    unused = budget - rounds_planned(one)
     assert unused < stages[0].rounds_per_step + stages[0].rounds / 40
-    if rounds > 20 * (one.validation_rounds + stages[0].rounds_per_step):
-        assert unused < 0.1 * rounds
+    if budget > 20 * (one.validation_rounds + stages[0].rounds_per_step):
+        assert unused < 0.1 * budget
 
 
 def test_a_stage_never_has_more_steps_than_it_is_given() -> None:
@@ -166,9 +166,9 @@ def test_every_preset_fits_the_paper_s_fleet_and_uses_its_budget(name: str, pape
 
 def test_the_paper_s_settings_are_a_preset(paper_system: System) -> None:
     kind = ALGORITHMS["c-moppo"]
-    options = kind.config_type(**kind.presets["paper"])
+    options = kind.config_type(**kind.presets["literal"])
     assert options.budget == 10_000 * paper_system.rounds  # episodes of T rounds
-    assert (options.num_envs, options.preferences, options.extension_steps) == (1, 10, 100)
+    assert (options.num_envs, options.num_preferences, options.extension_steps) == (1, 10, 100)
     assert (options.mu, options.learning_rate, options.shield) == (80.0, 1e-5, False)
     assert (options.network, options.ratio_scope, options.barrier) == ("mlp", "fleet", "step")
     initialisation, *extension = kind(paper_system, options).stages
@@ -176,7 +176,7 @@ def test_the_paper_s_settings_are_a_preset(paper_system: System) -> None:
     assert all(stage.chunks * stage.steps == 100 for stage in extension)
     for name in ("pg-morl", "s-ppo", "r-ppo"):
         scalar = ALGORITHMS[name]
-        assert scalar.config_type(**scalar.presets["paper"]).budget == options.budget  # compared at equal rounds
+        assert scalar.config_type(**scalar.presets["literal"]).budget == options.budget  # compared at equal rounds
 
 
 Run = tuple[Algorithm, list[Checkpoint], ValidationResult]
@@ -313,7 +313,7 @@ def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
     kept = empty.insert(snapshots(2, 10.0), jnp.asarray([[1.0, 0, 0], [0, 1.0, 0]]), jnp.ones(2, bool))
     kept = eqx.tree_at(lambda one: one.times_extended, kept, jnp.asarray([2, 5, 0]))
     # The second is dominated by a newcomer, which takes a slot; the first stays, and remembers.
-    after = kept.with_seen(snapshots(2, 20.0), jnp.asarray([[0, 2.0, 0], [0, 0, -1.0]]), jnp.ones(2, bool))
+    after = kept.insert(snapshots(2, 20.0), jnp.asarray([[0, 2.0, 0], [0, 0, -1.0]]), jnp.ones(2, bool))
     points = {
         tuple(np.asarray(after.archive.points[slot]).tolist()): slot for slot in range(3) if after.archive.valid[slot]
     }
@@ -322,12 +322,12 @@ def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
     assert (int(after.times_extended[stayed]), int(after.times_extended[came])) == (2, 0)
     assert (float(after.kept.network[stayed, 0]), float(after.kept.network[came, 0])) == (10.0, 20.0)
     # What is not valid is not kept, however good.
-    same = after.with_seen(snapshots(1, 30.0), jnp.asarray([[9.0, 9.0, 9.0]]), jnp.zeros(1, bool))
+    same = after.insert(snapshots(1, 30.0), jnp.asarray([[9.0, 9.0, 9.0]]), jnp.zeros(1, bool))
     assert_equal(same, after)
 
 
 def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
-    system = build_system(load_scenario("paper", {"fleet.size": 3, "budget": 20, "shield.enabled": False}))
+    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20, "shield.enabled": False}))
     network = DeepSetActorCritic.init(system, KEY, width=8)
     normaliser = NeuralPolicy.init(network, system, reset(system, KEY)).normaliser
     keys = jax.random.split(KEY, 8)
@@ -389,11 +389,11 @@ def test_raising_a_weight_does_not_lower_its_objective() -> None:
     So short a training leaves noise that no number of episodes removes: the error is that of the mean over networks,
     with a twentieth of the objective's range on top, for so few of them may agree by chance.
     """
-    system = build_system(load_scenario("paper", {"fleet.size": 3, "budget": 20}))
+    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20}))
     kind = ALGORITHMS["pc-ppo"]
-    one = kind(system, kind.config_type(learning_rate=3e-3, divisions=4, width=32))
+    one = kind(system, kind.config_type(learning_rate=3e-3, preference_divisions=4, width=32))
     learners = tree_stack([tree_index(one.init(jax.random.key(seed)), 0) for seed in SEEDS])
-    learners = many_steps(system, learners, one.config.ppo_config(250, one.config.concentration), 250)
+    learners = many_steps(system, learners, one.config.ppo_config(250, one.config.dirichlet_alpha), 250)
     preferences = np.asarray(one.candidates(learners).preferences)
     keys = jax.random.split(jax.random.key(99), 50)
 

@@ -227,9 +227,9 @@ def test_seeds_come_from_the_warm_start_with_their_normalisers(tiny: System) -> 
         "validation_episodes": 2,
         "archive_size": 6,
     }
-    one = kind(tiny, kind.config_type(**values, preferences=3, population=12, judged_by=1))
+    one = kind(tiny, kind.config_type(**values, num_preferences=3, population_size=12, episodes_per_eval=1))
     start = init_checkpoint(one, 0)
-    for leaf in jax.tree.leaves(eqx.filter(start.state.population.network, eqx.is_array)):
+    for leaf in jax.tree.leaves(eqx.filter(start.state.train_states.network, eqx.is_array)):
         np.testing.assert_array_equal(leaf[0], leaf[1])  # one origin, so that weights can be crossed
     states = [now for now, _ in train(one, start)]
     learners = next(now for now in reversed(states) if now.stage == 0).state
@@ -237,13 +237,13 @@ def test_seeds_come_from_the_warm_start_with_their_normalisers(tiny: System) -> 
     # As in a state that was read from a file, or the program would be compiled twice.
     assert not any(getattr(leaf, "weak_type", False) for leaf in jax.tree.leaves(eqx.filter(seeded, eqx.is_array)))
     rows = np.asarray(to_param_vector(seeded.members.network))
-    np.testing.assert_array_equal(rows[:3], to_param_vector(learners.population.network))
+    np.testing.assert_array_equal(rows[:3], to_param_vector(learners.train_states.network))
     assert len(np.unique(rows, axis=0)) == len(rows) == 12  # what would be there twice was mutated
     known = {tuple(row) for row in np.asarray(seeded.members.normaliser.devices.mean).tolist()}
     final = states[-1].state
     assert {tuple(row) for row in np.asarray(final.members.normaliser.devices.mean).tolist()} <= known
     assert np.all(np.isfinite(final.points))
     # The archive holds policies that were bred, beside those that were trained.
-    born = np.asarray(final.snapshots.kept.stage)[np.asarray(final.snapshots.archive.valid)]
+    born = np.asarray(final.policy_archive.kept.stage)[np.asarray(final.policy_archive.archive.valid)]
     assert set(born.tolist()) <= {0, 1}
     assert np.any(born == 1)

@@ -146,14 +146,14 @@ def test_buffers_keep_what_a_plain_loop_keeps() -> None:
     rng = np.random.default_rng(3)
     space = ObjectiveScaler(jnp.asarray([0.2, -5.0, -40.0]), jnp.asarray([0.5, 3.0, 30.0]))
     buffers = PerformanceBuffer.init(10, 2, marked(np.zeros(4)))
-    with_seen = jax.jit(PerformanceBuffer.insert)
+    insert = jax.jit(PerformanceBuffer.insert)
     offered: list[np.ndarray] = []
     for batch in range(20):
         rewards = np.asarray(space.low) + rng.uniform(-0.2, 1, (4, 3)) * np.asarray(space.span)
         if batch % 5 == 0:
             rewards[1] = np.nan
         numbers = len(offered) + np.arange(4)
-        buffers = with_seen(buffers, marked(numbers), jnp.asarray(rewards, float), space)
+        buffers = insert(buffers, marked(numbers), jnp.asarray(rewards, float), space)
         offered += list(rewards)
         valid = np.asarray(buffers.valid)
         marks = np.asarray(buffers.kept["mark"])[valid].astype(int)
@@ -234,7 +234,7 @@ def guided(system: System, **changes: Any) -> PGMORL:
 
 @pytest.mark.parametrize("count", [3, 7, 10])
 def test_the_warm_up_covers_the_simplex(tiny: System, count: int) -> None:
-    algorithm = guided(tiny, preferences=count)
+    algorithm = guided(tiny, num_preferences=count)
     weights = np.asarray(algorithm.init(jax.random.key(0)).train_states.preference)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     assert weights.min() == pytest.approx(algorithm.config.min_weight, abs=1e-6)

@@ -69,7 +69,7 @@ def test_the_clipped_objective_by_hand(ratio: float, advantage: float, expected:
 @pytest.mark.parametrize("kind", [DeepSetActorCritic, MLPActorCritic])
 def test_every_critic_judges_its_own_rewards(kind: type, small: System) -> None:
     """The advantages of what was played: a device's by its own rewards and values, or the fleet's by their means."""
-    network = kind.create(small, KEY)
+    network = kind.init(small, KEY)
     normaliser = init_train_state(network, small, ScalarisedSurrogate(), EQUAL, KEY, LITTLE).normaliser
     keys = jax.random.split(KEY, 2)
     played = eqx.filter_jit(collect_trajectories)(small, network, normaliser, jnp.tile(EQUAL, (2, 1)), keys)
@@ -84,7 +84,7 @@ def test_every_critic_judges_its_own_rewards(kind: type, small: System) -> None:
 
     @eqx.filter_jit
     def critic(inputs: Features) -> jax.Array:
-        return network(normaliser.normalise(inputs), EQUAL).values
+        return network(normaliser.normalise(inputs), EQUAL).value
 
     def value(inputs: Features) -> np.ndarray:
         standard = critic(inputs)

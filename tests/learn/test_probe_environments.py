@@ -75,7 +75,7 @@ class Toy(eqx.Module):
 
     rounds: int = eqx.field(static=True, default=8)
     size: int = eqx.field(static=True, default=1)
-    truth: None = None
+    measured_accuracy: None = None
 
     @property
     def penalty(self) -> jax.Array:
@@ -103,11 +103,12 @@ def toys_for_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
     replacements = {
         "reset": lambda toy, key: toy.reset(key),
         "step": lambda toy, state, action: toy.step(state, action),
-        "network_inputs": lambda toy, state: toy.inputs(state),
+        "extract_features": lambda toy, state: toy.inputs(state),
         "device_objectives": lambda outcome: outcome.objectives[None],
         "device_features": lambda toy: MINIMAL_FEATURES,
     }
-    learning, policy = (tandem.learn.experience, tandem.learn.ppo), (tandem.policy.neural, tandem.policy.rollout)
+    learning = (tandem.learn.ppo.rollout, tandem.learn.ppo.ppo)
+    policy = (tandem.policy.neural_policy, tandem.policy.rollout)
     for module in (*learning, *policy, tandem.policy.networks):
         for name, replacement in replacements.items():
             if hasattr(module, name):
@@ -213,10 +214,10 @@ FLOORS: list[np.ndarray] = []
 class Watched(BarrierSurrogate):
     """Tells its thresholds whenever its gain is asked for."""
 
-    def prepared(self, level: jax.Array, advantages: jax.Array) -> BarrierSurrogate:
+    def at_step(self, level: jax.Array, advantages: jax.Array) -> BarrierSurrogate:
         return Watched(**vars(super().at_step(level, advantages)))
 
-    def gain(self, changes: jax.Array) -> jax.Array:
+    def objective(self, changes: jax.Array) -> jax.Array:
         jax.debug.callback(lambda floor: FLOORS.append(np.array(floor)), self.thresholds())
         return super().objective(changes)
 
@@ -283,9 +284,9 @@ def farthest(corners: np.ndarray, points: np.ndarray) -> float:
 
 def test_separate_learners_find_the_corner_of_their_preference() -> None:
     toy = HomeAwayTravel(rounds=16)
-    algorithm, now, front = run("s-ppo", toy, rounds=40_000, preferences=3, archive=10)
+    algorithm, now, front = run("s-ppo", toy, budget=40_000, num_preferences=3, archive_size=10)
     assert farthest(CORNERS, front) < NEAR_A_CORNER
-    population = now.state.population
+    population = now.state.train_states
     for preference, corner in zip(np.asarray(population.preference), CORNERS, strict=True):
         assert np.argmax(preference) == np.argmax(corner)
     candidates = algorithm.candidates(now.state)
@@ -296,11 +297,18 @@ def test_separate_learners_find_the_corner_of_their_preference() -> None:
 def test_c_moppo_s_front_holds_the_corners() -> None:
     toy = HomeAwayTravel(rounds=16)
     _, now, front = run(
-        "c-moppo", toy, rounds=70_000, preferences=3, archive=30, extended=1, extension_steps=20, initialisation=0.6
+        "c-moppo",
+        toy,
+        budget=70_000,
+        num_preferences=3,
+        archive_size=30,
+        num_extended=1,
+        extension_steps=20,
+        initialisation=0.6,
     )
     assert now.stage >= 2  # it was extended, more than once
     assert farthest(CORNERS, front) < NEAR_A_CORNER
-    kept = now.state.snapshots.archive
+    kept = now.state.policy_archive.archive
     points = np.asarray(kept.points)[np.asarray(kept.valid)]
     assert np.all(points @ (1 / CORNERS.max(axis=0)) < 1 + 1e-4)  # nothing lies above the plane of the front
     assert farthest(CORNERS, points) < NEAR_A_CORNER
@@ -308,7 +316,7 @@ def test_c_moppo_s_front_holds_the_corners() -> None:
 
 def test_one_conditioned_network_goes_where_it_is_asked_to() -> None:
     toy = HomeAwayTravel(rounds=16)
-    algorithm, now, front = run("pc-ppo", toy, rounds=60_000, divisions=6, width=32, episodes=16)
+    algorithm, now, front = run("pc-ppo", toy, budget=60_000, preference_divisions=6, width=32, num_envs=16)
     assert farthest(CORNERS, front) < NEAR_A_CORNER
     candidates = algorithm.candidates(now.state)
     rewards = validate(algorithm, now, 0).rewards

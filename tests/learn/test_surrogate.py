@@ -30,7 +30,7 @@ SAMPLES = 400
 
 def constrained(objective: int = 0, **changes: Any) -> BarrierSurrogate:
     values: dict[str, Any] = {
-        "objective": jax.nn.one_hot(objective, 3),
+        "target": jax.nn.one_hot(objective, 3),
         "low": jnp.zeros(3),
         "span": jnp.ones(3),
         "selected": jnp.full(3, 0.5),
@@ -110,9 +110,11 @@ def test_thresholds_are_shares_of_the_policy_before_the_step_or_of_the_one_selec
     aim = constrained(low=jnp.asarray([0.0, -5.0, -20.0]), span=jnp.asarray([1.0, 5.0, 20.0]))
     aim = eqx.tree_at(lambda one: one.selected, aim, jnp.asarray([0.4, -2.0, -10.0]))
     level, advantages = jnp.asarray([0.5, -1.0, -4.0]), jnp.asarray(batch())[:, None]
-    np.testing.assert_allclose(aim.prepared(level, advantages).floor(), 0.9 * np.array([0.5, 0.8, 0.8]), rtol=1e-6)
+    np.testing.assert_allclose(aim.at_step(level, advantages).thresholds(), 0.9 * np.array([0.5, 0.8, 0.8]), rtol=1e-6)
     anchored = eqx.tree_at(lambda one: one.anchored, aim, 1.0)
-    np.testing.assert_allclose(anchored.prepared(level, advantages).floor(), 0.9 * np.array([0.4, 0.6, 0.5]), rtol=1e-6)
+    np.testing.assert_allclose(
+        anchored.at_step(level, advantages).thresholds(), 0.9 * np.array([0.4, 0.6, 0.5]), rtol=1e-6
+    )
 
 
 @pytest.fixture(scope="module")

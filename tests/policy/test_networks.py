@@ -124,17 +124,17 @@ def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System)
     situations = [jnp.concatenate([code, context]) for code in codes]
     expected = ActionDistribution.from_parameters(jnp.stack([network.head(situation) for situation in situations]))
     found = network(inputs, wish)
-    for one, other in zip(jax.tree.leaves(found.decide), jax.tree.leaves(expected), strict=True):
+    for one, other in zip(jax.tree.leaves(found.action_dist), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
     values = jnp.stack([network.critic(situation) for situation in situations])
-    np.testing.assert_allclose(found.values, values, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.value, values, rtol=1e-4, atol=1e-4)
 
 
 def test_a_preference_moves_only_a_conditioned_network(paper_system: System) -> None:
     inputs = random_inputs(10)
     for conditioned in (False, True):
         network = loud(DeepSetActorCritic.init(paper_system, KEY, conditioned=conditioned))
-        one, other = (network(inputs, jnp.asarray(w)).values for w in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]))
+        one, other = (network(inputs, jnp.asarray(w)).value for w in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]))
         assert bool(jnp.any(one != other)) == conditioned
 
 
@@ -170,12 +170,12 @@ def test_what_is_left_to_chance_is_what_the_policy_says(paper_system: System) ->
 @pytest.mark.parametrize("choices", [MLPActorCritic, DeepSetActorCritic])
 def test_coins_are_fair_whatever_the_network_thinks(choices: type, paper_system: System) -> None:
     inputs = random_inputs(10)
-    inner = loud(choices.create(paper_system, KEY))
+    inner = loud(choices.init(paper_system, KEY))
     judged, opinion = RandomModeActorCritic(inner)(inputs, EQUAL), inner(inputs, EQUAL)
     assert np.all(np.asarray(judged.action_dist.mode_logit) == 0)
-    assert np.all(np.asarray(opinion.decide.mode_logit) != 0)
-    np.testing.assert_array_equal(judged.action_dist.frequency.location, opinion.decide.frequency.location)
-    np.testing.assert_array_equal(judged.value, opinion.values)
+    assert np.all(np.asarray(opinion.action_dist.mode_logit) != 0)
+    np.testing.assert_array_equal(judged.action_dist.frequency.location, opinion.action_dist.frequency.location)
+    np.testing.assert_array_equal(judged.value, opinion.value)
 
 
 def test_one_set_of_weights_serves_any_fleet(paper_system: System) -> None:

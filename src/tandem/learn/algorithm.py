@@ -154,7 +154,7 @@ class Algorithm(ABC):
         if steps < 1:
             needed = self.validation_rounds + rounds_per_step
             raise InputError(
-                f"rounds is {self.config.budget}, too few for one step of {stage} ({rounds_per_step} rounds) after "
+                f"budget is {self.config.budget}, too few for one step of {stage} ({rounds_per_step} rounds) after "
                 f"validation ({self.validation_rounds} rounds); give {needed} or more, or smaller steps."
             )
         return int(steps)

@@ -87,7 +87,7 @@ class ScalarisedPPO(Algorithm):
         needed = max(iteration.rounds / share, self._rounds_per_step / initialisation)
         if rounds < needed:
             raise InputError(
-                f"rounds is {self.config.budget}, too few for one iteration of {iteration.name} ({iteration.rounds} "
+                f"budget is {self.config.budget}, too few for one iteration of {iteration.name} ({iteration.rounds} "
                 f"rounds) beside initialisation and validation ({self.validation_rounds} rounds); give "
                 f"{self.validation_rounds + math.ceil(needed)} or more, or fewer {shorten}."
             )

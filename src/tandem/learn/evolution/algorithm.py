@@ -73,7 +73,7 @@ class Evolution(ScalarisedPPO):
         needed = max(MIN_GENERATIONS * per_generation / share, self._rounds_per_step / options.warm_start)
         if rounds < needed:
             raise InputError(
-                f"rounds is {options.budget}, too few for {MIN_GENERATIONS} generations ({per_generation} rounds "
+                f"budget is {options.budget}, too few for {MIN_GENERATIONS} generations ({per_generation} rounds "
                 f"each) beside a warm start and validation ({self.validation_rounds} rounds); give "
                 f"{self.validation_rounds + math.ceil(needed)} or more, or a smaller population."
             )
