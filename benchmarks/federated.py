@@ -24,10 +24,10 @@ import numpy as np
 from tandem.federated import client as one
 from tandem.federated.fedavg import federated_average
 from tandem.feel import build_system, reset
-from tandem.feel.env import MEASURED_STREAM
 from tandem.policy import HEURISTICS
 from tandem.policy.evaluate import fleet_bytes, max_fleets
 from tandem.policy.rollout import rollout, rollout_means
+from tandem.rng import FleetStream, fold_stream
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import load_scenario
 
@@ -65,7 +65,7 @@ def one_after_another(system, clock_s, outcome, rounds: int):
     average = eqx.filter_jit(federated_average)
     fleet_key, _ = jax.random.split(episode_keys([0])[0])
     start = truth.start(
-        reset(system, fleet_key).queue, system.idle_round_s, jax.random.fold_in(fleet_key, MEASURED_STREAM)
+        reset(system, fleet_key).queue, system.idle_round_s, fold_stream(fleet_key, FleetStream.MEASURED_ACCURACY)
     )
     server, devices, worlds = start.server, apart(start.devices, system.size), apart(start.worlds, system.size)
     accuracies = []

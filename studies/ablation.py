@@ -30,9 +30,10 @@ from tandem.feel import build_system
 from tandem.learn import ALGORITHMS
 from tandem.learn.conditioned_ppo import conditioned_steps
 from tandem.learn.scalarised_ppo import population_steps
-from tandem.learn.train_loop import TRAINING, reference_point, stream_key
+from tandem.learn.train_loop import reference_point
 from tandem.pareto import hypervolume, nondominated_indices, sparsity
 from tandem.policy.rollout import rollout_means
+from tandem.rng import SeedStream, stream_key
 from tandem.scenario import load_scenario
 from tandem.stats import mean_interval
 from tandem.tree import tree_index, tree_stack
@@ -52,7 +53,6 @@ ENGINE: dict[str, dict] = {
     "clip 0.2": {"clip_eps": 0.2},
     "ratio of the whole fleet, clip 0.2": {"clip_eps": 0.2, "ratio_scope": "fleet"},
 }
-FRESH = 103  # the stream of randomness that only measuring uses
 
 
 def variants(betas) -> dict[str, tuple[float, float, float]]:
@@ -105,7 +105,7 @@ class Cell:
 
 def measure(system, algorithm, states, episodes: int):
     """Every candidate of every state on fresh seeds: valid, mean rewards, violation rates."""
-    keys = jax.random.split(stream_key(0, FRESH), episodes)
+    keys = jax.random.split(stream_key(0, SeedStream.ABLATION), episodes)
     valid, rewards, violated = _measure(system, algorithm, states, keys)
     return np.asarray(valid), np.asarray(rewards, np.float64), np.asarray(violated, np.float64)
 
@@ -143,7 +143,7 @@ def arrays(settings):
 
 
 def starts(algorithm, seeds: int):
-    return tree_stack([algorithm.start(stream_key(seed, TRAINING)) for seed in range(seeds)])
+    return tree_stack([algorithm.start(stream_key(seed, SeedStream.TRAINING)) for seed in range(seeds)])
 
 
 def population_cell(cell: Cell, marks: int, betas) -> None:

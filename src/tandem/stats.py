@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem.pareto import hypervolume
+from tandem.rng import BOOTSTRAP_SEED
 
 Values = NDArray[np.float64]
 RESAMPLES = 10_000
@@ -26,7 +27,7 @@ def hypervolume_interval(rewards: Values, reference: ArrayLike, resamples: int =
         return None
     estimate = hypervolume(rewards.mean(axis=1), reference)
     # Always the same draws: who asks twice gets the same answer.
-    shares = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=resamples) / count
+    shares = np.random.default_rng(BOOTSTRAP_SEED).multinomial(count, np.full(count, 1 / count), size=resamples) / count
     volumes = [hypervolume(np.einsum("s,psk->pk", share, rewards), reference) for share in shares]
     low, high = np.quantile(volumes, (0.025, 0.975))
     return min(2 * estimate - float(high), estimate), max(2 * estimate - float(low), estimate)
@@ -35,7 +36,7 @@ def hypervolume_interval(rewards: Values, reference: ArrayLike, resamples: int =
 def mean_interval(values: ArrayLike, resamples: int = RESAMPLES) -> tuple[float, float]:
     """The 95 % percentile bootstrap interval of the mean of one value a seed."""
     seen = np.asarray(values, np.float64)
-    picks = np.random.default_rng(0).integers(len(seen), size=(resamples, len(seen)))
+    picks = np.random.default_rng(BOOTSTRAP_SEED).integers(len(seen), size=(resamples, len(seen)))
     low, high = np.quantile(seen[picks].mean(axis=1), (0.025, 0.975))
     return float(low), float(high)
 
@@ -89,7 +90,7 @@ def mean_relative_gain(firsts: Sequence[ArrayLike], seconds: Sequence[ArrayLike]
 
 def _estimate(function: Callable[..., Values], samples: Sequence[Values]) -> Estimate:
     """A function of the means of samples that are independent of each other."""
-    random = np.random.default_rng(0)  # always the same draws: who asks twice gets the same answer
+    random = np.random.default_rng(BOOTSTRAP_SEED)  # always the same draws: who asks twice gets the same answer
     drawn = [sample[random.integers(len(sample), size=(RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
     value = float(function(*(np.asarray(sample.mean()) for sample in samples)))
     low, high = np.quantile(function(*drawn), (0.025, 0.975))

@@ -21,8 +21,8 @@ from tandem.experiments.task_calibration import MAPPINGS
 from tandem.experiments.trial import RUN, Trial, read_result, trial_dir
 from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import build_system
+from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.evaluation import evaluate
-from tandem.runs.final_evaluation import EVALUATION_SEEDS
 from tandem.runs.run import open_run
 
 FITTED = [RewardSource("digits", kind, (0.04, 100.0, 0.002), 0.005, 0.97, 2) for kind in MAPPINGS]
@@ -190,7 +190,7 @@ def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
         truth = cell.measured_by()
         assert result is not None
         assert truth is not None
-        seeds = EVALUATION_SEEDS[: ground.episodes]
+        seeds = FINAL_EVALUATION_SEEDS[: ground.episodes]
         again = evaluate(build_system(truth), run.policies(), run.front, seeds, run.options.tolerance).front
         np.testing.assert_allclose(result.front, again.objectives, rtol=2e-3)
         assert result.curve[-1, 1] == pytest.approx(again.hypervolume, rel=2e-3)

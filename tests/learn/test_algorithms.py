@@ -30,12 +30,13 @@ from tandem.learn.algorithm import Stage
 from tandem.learn.policy_archive import PolicyArchive, Snapshot
 from tandem.learn.ppo.population import train_population
 from tandem.learn.ppo.rollout import collect_trajectories
-from tandem.learn.train_loop import VALIDATION, abstract_state, is_finished, stream_key
+from tandem.learn.train_loop import abstract_state, is_finished
 from tandem.pareto import dominates
 from tandem.policy import DeepSetActorCritic, NeuralPolicy
 from tandem.policy.networks import RandomModeActorCritic
 from tandem.policy.rollout import rollout_means
 from tandem.policy.running_stats import RunningStats
+from tandem.rng import SeedStream, stream_key
 from tandem.scenario import load_scenario
 from tandem.tree import tree_index, tree_stack
 
@@ -276,7 +277,7 @@ def test_what_is_delivered_is_a_front_within_tolerance(name: str, runs: dict[str
     assert np.all(delivery.violation_rate[delivery.chosen] <= one.config.tolerance)
     assert np.all(np.isnan(delivery.rewards[~valid]))
     # The validated rewards are those of the policy as it is delivered: deterministic, or with its coins.
-    keys = jax.random.split(stream_key(5, VALIDATION), one.config.validation_episodes)
+    keys = jax.random.split(stream_key(5, SeedStream.VALIDATION), one.config.validation_episodes)
     best = int(delivery.chosen[0])
     policy = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, one.policies(candidates))
     again = np.asarray(rollout_means(one.system, policy, keys).reward).mean(axis=0)

@@ -14,9 +14,9 @@ import tandem
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.policy import evaluate as playing_module
+from tandem.rng import EVALUATION_SEED_START, FINAL_EVALUATION_SEEDS
 from tandem.runs import Front, PolicyRecord, Run, simulate
-from tandem.runs.evaluation import EVALUATION_SEED_START, Evaluation, evaluate, with_overrides
-from tandem.runs.final_evaluation import EVALUATION_SEEDS
+from tandem.runs.evaluation import Evaluation, evaluate, with_overrides
 from tandem.runs.front import landmarks, sorted_by, write_csv
 from tandem.runs.plot_front import write_front_figure
 from tandem.scenario import load_scenario
@@ -72,7 +72,7 @@ def test_every_policy_plays_as_it_does_alone(paper_run: Run, evaluation: Evaluat
 
 
 def test_seeds_are_fresh(paper_run: Run, evaluation: Evaluation) -> None:
-    assert set(evaluation.seeds).isdisjoint(EVALUATION_SEEDS)
+    assert set(evaluation.seeds).isdisjoint(FINAL_EVALUATION_SEEDS)
     assert not np.allclose(evaluation.front.points, paper_run.front.points, rtol=1e-6)
 
 

@@ -14,9 +14,9 @@ from tandem.learn import ALGORITHMS
 from tandem.learn.registry import config_document, config_from_document, make_config
 from tandem.pareto import nondominated_indices
 from tandem.policy.evaluate import evaluate_policies
+from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs import Run, resume, simulate
 from tandem.runs import trainer as training
-from tandem.runs.final_evaluation import EVALUATION_SEEDS
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import Scenario, load_scenario
 
@@ -71,7 +71,7 @@ def test_a_run_keeps_its_budget_and_counts_every_use(run: Run, small: Scenario) 
     record = run.record
     assert record.rounds == record.training_rounds + record.validation_rounds <= TINY["rounds"]
     assert record.validation_rounds == 6 * small.rounds  # six preferences, one episode each
-    assert record.measuring_rounds == len(run.front.policies) * len(EVALUATION_SEEDS) * small.rounds
+    assert record.measuring_rounds == len(run.front.policies) * len(FINAL_EVALUATION_SEEDS) * small.rounds
     assert record.versions.keys() == {"python", "jax", "jaxlib", "equinox", "optax", "numpy"}
     assert (record.algorithm, record.preset, record.seed, record.status) == ("pc-ppo", "default", 4, "finished")
 
@@ -87,16 +87,16 @@ def test_progress_has_a_row_for_each_chunk(run: Run) -> None:
 
 
 def test_the_front_is_as_measured(run: Run) -> None:
-    keys = episode_keys(EVALUATION_SEEDS)
+    keys = episode_keys(FINAL_EVALUATION_SEEDS)
     (means,) = evaluate_policies(run.system(), run.policies(), keys)
     assert np.allclose(means.reward.mean(axis=1), run.front.points, rtol=1e-6)
-    one = simulate(run.system(), run.policy(0), EVALUATION_SEEDS)
+    one = simulate(run.system(), run.policy(0), FINAL_EVALUATION_SEEDS)
     assert np.allclose(one.objectives.mean(axis=0), run.front.policies[0].objectives, rtol=1e-5)
     accuracies = [policy.objectives[0] for policy in run.front.policies]
     assert accuracies == sorted(accuracies, reverse=True)
     written = json.loads((run.folder / "front.json").read_text())
     assert written["hypervolume"] == run.front.hypervolume == run.record.hypervolume
-    assert written["seeds"] == list(EVALUATION_SEEDS)
+    assert written["seeds"] == list(FINAL_EVALUATION_SEEDS)
     assert len(nondominated_indices(run.front.points)) >= 1
 
 

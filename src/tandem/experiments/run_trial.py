@@ -21,9 +21,10 @@ from tandem.learn.registry import make_config
 from tandem.pareto import cardinality
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.policy.rollout import rollout
+from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs import trainer as training
 from tandem.runs.evaluation import utility
-from tandem.runs.final_evaluation import EVALUATION_SEEDS, EvaluationTarget
+from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.front import EXTREMES, landmarks
 from tandem.runs.learning_curve import CURVE, LearningCurve, read_curve
 from tandem.runs.multi_seed import train_seeds
@@ -60,7 +61,7 @@ def evaluation_target(cell: Trial) -> EvaluationTarget | None:
         return None
     options = make_config(cell.algorithm, cell.preset, cell.changes)
     return EvaluationTarget(
-        build_system(override_shield(options, scenario)), EVALUATION_SEEDS[: cell.reward_source.episodes]
+        build_system(override_shield(options, scenario)), FINAL_EVALUATION_SEEDS[: cell.reward_source.episodes]
     )
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from tandem.federated.image_drift import NUM_TRANSFORMS
 from tandem.feel.types import Array, RandomKey, Scalar
+from tandem.rng import DriftStream, fold_stream
 from tandem.scenario.plugins import DriftConfig
 
 WAVES = 8  # K: enough for a sum to be about normal
@@ -65,8 +66,9 @@ class DeviceDrift(eqx.Module):
 
 def init_device_drift(key: RandomKey, device: Int[Array, ""], classes: int) -> DeviceDrift:
     """The world of one device; it does not depend on how many others there are."""
-    # Numbers apart from each other and from those of splitting: folding in 0 and 1 is splitting.
-    common_key, own_key, request_key = (jax.random.fold_in(key, stream) for stream in (201, 202, 203))
+    common_key = fold_stream(key, DriftStream.COMMON)
+    own_key = fold_stream(key, DriftStream.OWN)
+    request_key = fold_stream(key, DriftStream.REQUESTS)
     features = classes + NUM_TRANSFORMS
     return DeviceDrift(
         FourierProcess.init(features, common_key),

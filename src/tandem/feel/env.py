@@ -19,10 +19,9 @@ from tandem.feel.dynamics import advance
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System, build_system
 from tandem.feel.types import Flag, RandomKey
+from tandem.rng import FleetStream, fold_stream
 
 __all__ = ["build_system", "is_truncated", "reset", "serve_all", "step", "step_autoreset"]
-
-MEASURED_STREAM = 103  # the stream of randomness of a ground truth, apart from those that splitting a key gives
 
 
 def reset(system: System, key: RandomKey) -> FleetState:
@@ -48,7 +47,7 @@ def reset(system: System, key: RandomKey) -> FleetState:
         last_gain=system.channel.gain(clock_s, gain_key),
         measured=None
         if system.measured_accuracy is None
-        else system.measured_accuracy.init(queue, idle_s, jax.random.fold_in(key, MEASURED_STREAM)),
+        else system.measured_accuracy.init(queue, idle_s, fold_stream(key, FleetStream.MEASURED_ACCURACY)),
     )
 
 

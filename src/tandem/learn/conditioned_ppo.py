@@ -23,6 +23,7 @@ from tandem.learn.ppo.ppo import PPOConfig, TrainState, init_train_state
 from tandem.learn.ppo.surrogate import ScalarisedSurrogate
 from tandem.pareto import simplex_grid
 from tandem.policy.networks import ActorCritic, DeepSetActorCritic
+from tandem.rng import LearnerStream, fold_stream
 from tandem.tree import replicate, tree_stack
 
 
@@ -58,7 +59,7 @@ class ConditionedPPO(Algorithm):
 
     def init(self, key: RandomKey) -> TrainState:
         """A population of one."""
-        network = self.init_network(jax.random.fold_in(key, 1))
+        network = self.init_network(fold_stream(key, LearnerStream.NETWORK))
         return tree_stack(
             [init_train_state(network, self.system, ScalarisedSurrogate(), jnp.full(3, 1 / 3), key, self.settings())]
         )

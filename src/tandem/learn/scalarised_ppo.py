@@ -27,6 +27,7 @@ from tandem.learn.ppo.surrogate import ScalarisedSurrogate
 from tandem.pareto import interior_simplex
 from tandem.policy.networks import NETWORKS, ActorCritic, RandomModeActorCritic
 from tandem.policy.neural_policy import Sampling
+from tandem.rng import LearnerStream, fold_stream
 from tandem.tree import replicate, tree_concat, tree_length, tree_stack
 
 # The paper's settings to the letter; what it does not say (epochs, minibatches) is common practice.
@@ -130,7 +131,7 @@ class ScalarisedPPO(Algorithm):
         return PopulationState(population, nothing, empty, keys[0])
 
     def _fresh_networks(self, keys: RandomKey) -> list[ActorCritic]:
-        return [self.init_network(jax.random.fold_in(one, 1)) for one in keys]
+        return [self.init_network(fold_stream(one, LearnerStream.NETWORK)) for one in keys]
 
     def run_chunk(self, stage: int, state: PopulationState) -> tuple[PopulationState, ChunkMetrics]:
         number = jnp.asarray(stage, jnp.int32)  # an array: later iterations run the same program

@@ -18,11 +18,8 @@ from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics
 from tandem.learn.validation import ValidationResult, validate_candidates
 from tandem.pareto import cardinality, hypervolume
 from tandem.policy.neural_policy import NeuralPolicy
+from tandem.rng import SeedStream, stream_key
 from tandem.tree import tree_index
-
-# The streams of randomness of a run; measuring uses seeds of its own, see ``tandem.runs``. Small numbers would not do:
-# splitting a key gives the same keys as folding in 0 and 1.
-TRAINING, VALIDATION = 101, 102
 
 
 @dataclass(frozen=True)
@@ -52,19 +49,14 @@ class Progress:
     clipped: float
 
 
-def stream_key(seed: int, stream: int) -> Any:
-    """The key of one of a run's streams of randomness."""
-    return jax.random.fold_in(jax.random.key(seed), stream)
-
-
 def init_checkpoint(algorithm: Algorithm, seed: int) -> Checkpoint:
     """Before the first step."""
-    return Checkpoint(0, 0, algorithm.init(stream_key(seed, TRAINING)))
+    return Checkpoint(0, 0, algorithm.init(stream_key(seed, SeedStream.TRAINING)))
 
 
 def abstract_state(algorithm: Algorithm, stage: int) -> Any:
     """The shapes and types of a state in a stage, for a reader of saved ones; nothing is computed."""
-    state = eqx.filter_eval_shape(algorithm.init, stream_key(0, TRAINING))
+    state = eqx.filter_eval_shape(algorithm.init, stream_key(0, SeedStream.TRAINING))
     if stage > 0:
         state = eqx.filter_eval_shape(lambda before: algorithm.begin_stage(stage, before), state)
     return state
@@ -90,7 +82,7 @@ def train_seeds(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[tuple[Ch
 
     The state of a checkpoint is then a stack, a member a seed.
     """
-    keys = jnp.stack([stream_key(seed, TRAINING) for seed in seeds])
+    keys = jnp.stack([stream_key(seed, SeedStream.TRAINING) for seed in seeds])
     now = Checkpoint(0, 0, eqx.filter_vmap(algorithm.init)(keys))
     while not is_finished(algorithm, now):
         if now.chunk == algorithm.stages[now.stage].chunks:
@@ -157,4 +149,4 @@ def extract_candidates(algorithm: Algorithm, state: Any) -> tuple[Candidates, Ne
 
 def validation_keys(algorithm: Algorithm, seed: int) -> Any:
     """The episodes that a run's candidates are validated by."""
-    return jax.random.split(stream_key(seed, VALIDATION), algorithm.config.validation_episodes)
+    return jax.random.split(stream_key(seed, SeedStream.VALIDATION), algorithm.config.validation_episodes)

@@ -28,9 +28,6 @@ from tandem.runs.simulation import episode_keys, half_width, simulate
 from tandem.scenario import Scenario, load_scenario
 from tandem.stats import hypervolume_interval
 
-# The first seed where nobody says which. Training and validation fold streams of their own into the run's seed, and its
-# measuring takes seeds from a million on.
-EVALUATION_SEED_START = 2_000_000
 IDEAL_POINT = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
 DIVISIONS = 20  # of the grid of preferences that a user may have
 Progress = Callable[[int, int], None]  # told how many are done, of how many

@@ -15,14 +15,11 @@ from tandem.learn.algorithm import Algorithm, Candidates
 from tandem.learn.validation import ValidationResult
 from tandem.policy.evaluate import evaluate_policies, unstack
 from tandem.policy.neural_policy import NeuralPolicy
+from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.front import Front, PolicyRecord, measured
 from tandem.runs.run import SavedPolicies
 from tandem.runs.simulation import episode_keys
 from tandem.tree import tree_index
-
-# Fresh: training and validation fold streams of their own into the run's seed, and who simulates counts from 0. The
-# same for every run, so that fronts are compared on the same episodes.
-EVALUATION_SEEDS = range(1_000_000, 1_000_016)
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class EvaluationTarget:
     """What a front is measured by: a fleet, which may have another accuracy than was trained on, and seeds."""
 
     system: System
-    seeds: Sequence[int] = EVALUATION_SEEDS
+    seeds: Sequence[int] = FINAL_EVALUATION_SEEDS
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from tandem.learn.validation import select_front
 from tandem.pareto import hypervolume, sparsity
 from tandem.policy.evaluate import evaluate_policies
 from tandem.policy.rollout import rollout_means
-from tandem.runs.final_evaluation import EVALUATION_SEEDS, EvaluationTarget
+from tandem.rng import FINAL_EVALUATION_SEEDS
+from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.run_dir import RunRecord
 from tandem.runs.simulation import episode_keys
 from tandem.runs.trainer import Callback
@@ -93,7 +94,7 @@ class LearningCurve(Callback):
 def _would_deliver(algorithm: Algorithm, state: Any, seed: int, index: int | None) -> tuple[NDArray[np.float64], int]:
     """The measured points of the front that validation would choose now, and the rounds this would take."""
     validation = engine.validation_keys(algorithm, seed)
-    keys = jnp.concatenate([validation, episode_keys(EVALUATION_SEEDS)])
+    keys = jnp.concatenate([validation, episode_keys(FINAL_EVALUATION_SEEDS)])
     which = None if index is None else jnp.asarray(index)
     there, rewards, violated = jax.device_get(_played(algorithm, algorithm.system, state, which, keys))
     count = len(validation)

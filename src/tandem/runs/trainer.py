@@ -15,8 +15,9 @@ from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
 from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET, config_document, config_from_document, make_config
 from tandem.learn.train_loop import Progress, rounds_done
+from tandem.rng import FINAL_EVALUATION_SEEDS, MAX_SEED
 from tandem.runs.checkpoint import TimedCheckpoint, canonical_placement, chunks_done, read_checkpoint, write_checkpoint
-from tandem.runs.final_evaluation import EVALUATION_SEEDS, EvaluationTarget, measure_front
+from tandem.runs.final_evaluation import EvaluationTarget, measure_front
 from tandem.runs.problem import build_algorithm, override_shield
 from tandem.runs.progress_csv import ProgressTable
 from tandem.runs.run import Run, front_document, open_run, write_policies
@@ -38,7 +39,6 @@ from tandem.runs.run_dir import (
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 
 CHECKPOINT_EVERY_S = 5.0  # at most this much work is done again after a kill, or a chunk where chunks last longer
-MAX_SEED = 2**31
 
 
 class Callback:
@@ -182,7 +182,9 @@ def finish_run(
         listener.on_measure(len(delivery.chosen))
     result = measure_front(algorithm, *engine.extract_candidates(algorithm, now.state), delivery, yardstick)
     write_policies(folder, algorithm.system, result.stored)
-    write_json(folder / FRONT, front_document(result.front, EVALUATION_SEEDS if yardstick is None else yardstick.seeds))
+    write_json(
+        folder / FRONT, front_document(result.front, FINAL_EVALUATION_SEEDS if yardstick is None else yardstick.seeds)
+    )
     front = result.front
     record = record.updated(
         status="finished",

@@ -36,6 +36,8 @@ from tandem.scenario.units import (
     Whole,
 )
 
+MAX_ROUNDS = 1_000_000  # of an episode
+
 
 class Workload(ConfigModel):
     """What is asked of the fleet."""
@@ -115,7 +117,7 @@ class Scenario(ConfigModel):
 
     name: Name
     description: str = ""
-    rounds: Annotated[Whole, Field(ge=1, le=1_000_000)] = 100  # T, the length of an episode
+    rounds: Annotated[Whole, Field(ge=1, le=MAX_ROUNDS)] = 100  # T, the length of an episode
     fleet: Fleet
     workload: Workload
     channel: Channel

@@ -58,8 +58,9 @@ def evaluate(
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
     from tandem.experiments.reference_front import reference_hypervolume
-    from tandem.runs.evaluation import EVALUATION_SEED_START, with_overrides
+    from tandem.rng import EVALUATION_SEED_START
     from tandem.runs.evaluation import evaluate as play
+    from tandem.runs.evaluation import with_overrides
     from tandem.runs.run import open_run
 
     opened = open_run(run)

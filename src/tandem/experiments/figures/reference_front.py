@@ -21,6 +21,7 @@ from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.learn.config import AlgorithmConfig
 from tandem.pareto import hypervolume, nondominated_indices
 from tandem.policy.evaluate import evaluate_policies
+from tandem.rng import REFERENCE_FRONT_SEEDS
 from tandem.runs.run import open_run
 from tandem.runs.run_dir import write_json
 from tandem.runs.simulation import episode_keys
@@ -30,7 +31,6 @@ from tandem.tree import tree_index
 TITLE = "The best front known"
 TIMES = 10  # the rounds of a training, beside those at the same scale
 SEEDS = 5  # at most
-MEASURED_ON = range(3_000_000, 3_000_064)
 # Larger steps: a tenfold budget in small ones would take a GPU ten times as long. And of the conditioned policy more
 # episodes near single goals, since of its front the ends are worth most beside those of the others.
 LARGER_STEPS: Mapping[str, Mapping[str, Any]] = {
@@ -75,7 +75,7 @@ def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Pa
         title=TITLE,
         about=f"{len(everyone):,} policies of {len(wanted)} trainings of {TIMES * scale.budget:,} rounds, "
         f"in larger steps; {len(best):,} are not dominated, and {len(points):,} still are not when measured on "
-        f"{len(MEASURED_ON)} other seeds: hypervolume {volume:.2f}.",
+        f"{len(REFERENCE_FRONT_SEEDS)} other seeds: hypervolume {volume:.2f}.",
         claims=(),
         tables=(_table(wanted, results, makers, volume),),
     )
@@ -89,7 +89,8 @@ def _measured_again(wanted: list[Trial], owner: Values, within: Values, out: Pat
         mine = np.flatnonzero(owner == place)
         policies = tree_index(run.policies(), within[mine])
         rewards = [
-            part.reward.mean(axis=1) for part in evaluate_policies(run.system(), policies, episode_keys(MEASURED_ON))
+            part.reward.mean(axis=1)
+            for part in evaluate_policies(run.system(), policies, episode_keys(REFERENCE_FRONT_SEEDS))
         ]
         found[mine] = np.concatenate(rewards) * IN_USERS_UNITS
     return found
@@ -105,7 +106,7 @@ def _document(
         "trainings": len(wanted),
         "rounds": TIMES * scale.budget,
         "options": {cell.algorithm: cell.changes for cell in wanted},
-        "seeds": [MEASURED_ON.start, MEASURED_ON.stop],
+        "seeds": [REFERENCE_FRONT_SEEDS.start, REFERENCE_FRONT_SEEDS.stop],
         "hypervolume": volume,
         "reference": list(AlgorithmConfig().reference_point),
         "hypervolumes_of_single_trainings": single,

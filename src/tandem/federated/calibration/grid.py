@@ -24,6 +24,7 @@ from tandem.federated.fedavg import Model, count_correct, federated_average, loc
 from tandem.federated.ragged import capacity_for
 from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.types import Array, Count, RandomKey, Scalar
+from tandem.rng import SeedStream, stream_key
 
 VOLUMES = (8, 16, 32, 64, 128, 256, 512)  # x, samples of a round, all trainers together
 DATA_AGES_S = (1.0, 5.0, 15.0, 30.0, 60.0)  # y
@@ -96,7 +97,7 @@ def measure(
 ) -> Measurements:
     """Measure cell by cell, those that are not in the notebook; ``told`` hears how many are done, of how many."""
     notebook = notebook or MeasurementCache()
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 301), worlds)
+    keys = jax.random.split(stream_key(seed, SeedStream.CALIBRATION), worlds)
     ages = jnp.asarray(model_ages_s, float)
     cells = [(x, y) for x in volumes for y in data_ages_s]
     seen: list[Values] = []

@@ -22,9 +22,8 @@ from tandem.feel.queues import next_queue, next_waited
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.feel.types import Array, Count, DeviceFlags, PerDevice, RandomKey, Scalar
+from tandem.rng import EpisodeStream, fold_stream
 from tandem.scenario.device_table import Column
-
-ABSENCE_STREAM = 104  # the stream of randomness of what arrives while a device is away, apart from those of rounds
 
 
 class FixedArrivals(ArrivalProcess):
@@ -103,7 +102,7 @@ def device_round(around: DeviceEnv, state: FleetState, order: DeviceAction) -> t
 @eqx.filter_jit
 def advance_offline(around: DeviceEnv, state: FleetState, away_s: Scalar, part: Count) -> tuple[FleetState, Scalar]:
     """Time passes and nobody serves. Returns the state and the requests that the queue has admitted."""
-    key = jax.random.fold_in(jax.random.fold_in(around.key, ABSENCE_STREAM), state.round + part)
+    key = jax.random.fold_in(fold_stream(around.key, EpisodeStream.ABSENCE), state.round + part)
     arrived = around.system.arrivals.sample(state.clock_s, away_s, key)[around.number][None]
     nobody = jnp.ones(1, bool)  # as if it trained: the queue is not served
     queue, dropped = next_queue(nobody, state.queue, arrived, around.system.queue_max)

@@ -12,9 +12,9 @@ import jax
 
 from tandem.errors import InputError
 from tandem.federated.simulation import FederatedSimulation
-from tandem.feel.env import MEASURED_STREAM
 from tandem.feel.system import System, build_system
 from tandem.feel.types import RandomKey
+from tandem.rng import FleetStream, fold_stream
 from tandem.runs.simulation import episode_keys
 from tandem.scenario import Scenario
 
@@ -39,7 +39,7 @@ class FleetSpec:
     @property
     def drift_key(self) -> RandomKey:
         """What the devices' requests come from."""
-        return jax.random.fold_in(self.fleet_key, MEASURED_STREAM)
+        return fold_stream(self.fleet_key, FleetStream.MEASURED_ACCURACY)
 
 
 def build_spec(scenario: Scenario, seed: int) -> FleetSpec:

@@ -24,6 +24,7 @@ from tandem.federated.fedavg import Model
 from tandem.federated.tasks.base import PretrainConfig, Task, TaskData
 from tandem.feel.types import Array, RandomKey, Scalar
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.rng import SeedStream, stream_key
 
 STEPS_AT_ONCE = 25
 SAVED_EVERY_S = 20.0
@@ -123,7 +124,7 @@ def pretrain(
     saved_at = time.monotonic()
     while step < steps:
         epoch, within = divmod(step, per_epoch)
-        epoch_key = jax.random.fold_in(key, 1_000 + epoch)
+        epoch_key = stream_key(seed, SeedStream.PRETRAINING_EPOCH, epoch)
         state, loss = _steps(state, images, labels, epoch_key, jnp.asarray(within), recipe, optimiser, batch, at_once)
         step += at_once
         told(Progressed(step, steps, float(loss)))
