@@ -34,6 +34,7 @@ from tandem.experiments.preset_criteria import (
     violation_grid,
 )
 from tandem.feel import build_system
+from tandem.objectives import AXIS_LABELS, OBJECTIVE_LABELS
 from tandem.policy import HEURISTICS
 from tandem.scenario import load_scenario
 
@@ -69,19 +70,18 @@ def distance(verdict: CriteriaResult) -> float:
 
 def draw(measured: HeuristicFront, path: Path) -> None:
     """Every feasible rule in the three projections, one colour a type of rule, the corners ringed."""
-    labels = ("accuracy", "latency (s)", "energy (J)")
     types = np.array([type(rule).__name__ for rule in measured.rules])[measured.violation_rate == 0]
     points = measured.feasible()
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     for axes, (x, y) in zip(figure.subplots(1, 3), ((2, 0), (1, 0), (2, 1)), strict=True):
         for name in dict.fromkeys(types):
             axes.plot(*points[types == name][:, [x, y]].T, "o", markersize=3.5, alpha=0.7, label=name)
-        for objective, label in enumerate(labels):
+        for objective, label in enumerate(AXIS_LABELS):
             corner = measured.corner(objective)
             axes.plot(corner[x], corner[y], "o", markersize=11, fillstyle="none", color="black")
             axes.annotate(f"best {label.split()[0]}", (corner[x], corner[y]), xytext=(8, 5), textcoords="offset points")
-        axes.set_xlabel(labels[x])
-        axes.set_ylabel(labels[y])
+        axes.set_xlabel(AXIS_LABELS[x])
+        axes.set_ylabel(AXIS_LABELS[y])
     figure.axes[0].legend(frameon=False, loc="lower right", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
@@ -125,7 +125,7 @@ def search(out: Path) -> None:
             "failed_criterion_1_before": rank,
             "chosen": changes,
             "distance_to_table_3": gap,
-            "corners": dict(zip(("accuracy", "latency", "energy"), verdict.corners.tolist(), strict=True)),
+            "corners": dict(zip(OBJECTIVE_LABELS, verdict.corners.tolist(), strict=True)),
             "corner_ratios": verdict.corner_ratios,
             "medians": verdict.medians.tolist(),
             "lowest": verdict.lowest.tolist(),

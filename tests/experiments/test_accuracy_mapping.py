@@ -19,8 +19,8 @@ from tandem.experiments.reward_source import RewardSource
 from tandem.experiments.scale import FULL, SMOKE, Scale
 from tandem.experiments.task_calibration import MAPPINGS
 from tandem.experiments.trial import RUN, Trial, read_result, trial_dir
-from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import build_system
+from tandem.objectives import to_user_units
 from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.evaluation import evaluate
 from tandem.runs.run import open_run
@@ -198,6 +198,6 @@ def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
         assert result.fidelity is not None
         assert result.fidelity["rounds"] > 100
         assert 0 < result.fidelity["rmse"] < 1
-        assert np.all(again.points * IN_USERS_UNITS > -1)
+        assert np.all(to_user_units(again.points) > -1)
     again_out = reproduce(what, out, Pretending(fails=lambda cell: True), 2, Silent())  # all is done already
     assert verdicts(again_out) == verdicts(report)

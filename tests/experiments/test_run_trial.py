@@ -16,8 +16,8 @@ from tandem.experiments.ray_executor import RayExecutor
 from tandem.experiments.scale import SMOKE
 from tandem.experiments.sweep import JobOutcome, sweep
 from tandem.experiments.trial import RUN, Trial, TrialResult, trial_dir
-from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.learn.train_loop import reference_point
+from tandem.objectives import OBJECTIVE_KEYS, to_maximised
 from tandem.pareto import hypervolume, nondominated_indices
 from tandem.rng import REFERENCE_FRONT_SEEDS
 from tandem.runs.learning_curve import CURVE, CurvePoint, LearningCurve, read_curve
@@ -128,7 +128,7 @@ def test_the_reference_front_is_what_is_best_when_measured_again(tmp_path: Path)
     written = json.loads((tmp_path / "reference-front.json").read_text())
     assert written["trainings"] == 2  # and none of random modes
     assert written["rounds"] == 3000
-    points = np.array([[policy[name] for name in OBJECTIVES] for policy in written["policies"]]) * IN_USERS_UNITS
+    points = to_maximised([[policy[name] for name in OBJECTIVE_KEYS] for policy in written["policies"]])
     assert len(nondominated_indices(points)) == len(points)
     assert written["hypervolume"] == pytest.approx(hypervolume(points, np.array([0.0, -5.0, -44.0])))
     assert f"hypervolume {written['hypervolume']:.2f}" in report.sections[0].about

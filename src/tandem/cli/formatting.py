@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from tandem.errors import InputError
+from tandem.objectives import AXIS_LABELS
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)]
-OBJECTIVES = ("accuracy", "latency (s)", "energy (J)")
 DIGITS = 4  # significant ones, at most
 UNPRINTED_WIDTH = 160  # of tables that go to a file or another program, which can scroll
 
@@ -63,7 +63,7 @@ def format_interval(mean: float, width: float | None) -> str:
 
 def format_objectives(means: Sequence[float], widths: Sequence[float | None]) -> dict[str, str]:
     """The cells of accuracy, latency and energy."""
-    return {name: format_interval(mean, width) for name, mean, width in zip(OBJECTIVES, means, widths, strict=True)}
+    return {name: format_interval(mean, width) for name, mean, width in zip(AXIS_LABELS, means, widths, strict=True)}
 
 
 def count(number: int, one: str, several: str) -> str:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.ages import FRESH_AGE_S
-from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.system import System, build_system
+from tandem.objectives import to_user_units
 from tandem.policy.heuristics import DriftPlusPenalty, Heuristic, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.policy.rollout import EpisodeMeans, rollout_means
 from tandem.scenario import load_scenario
@@ -80,7 +80,7 @@ def heuristic_front(system: System, episodes: int = 8, seed: int = 0) -> Heurist
         rules += members
     objectives = np.concatenate([np.asarray(o.objectives, np.float64).mean(axis=1) for o in outcomes])
     violations = np.concatenate([np.asarray(o.violated_any, np.float64).mean(axis=1) for o in outcomes])
-    return HeuristicFront(rules, objectives * IN_USERS_UNITS, violations)
+    return HeuristicFront(rules, to_user_units(objectives), violations)
 
 
 @jax.jit

@@ -2,7 +2,6 @@
 
 from tandem.feel.constraints import CONSTRAINTS, Violations
 from tandem.feel.env import is_truncated, reset, serve_all, step, step_autoreset
-from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.observation import Observation, observation_size, observe
 from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState, RoundOutcome
@@ -10,7 +9,6 @@ from tandem.feel.system import System, build_system
 
 __all__ = [
     "CONSTRAINTS",
-    "OBJECTIVES",
     "Action",
     "FleetState",
     "Observation",

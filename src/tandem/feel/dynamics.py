@@ -17,8 +17,8 @@ from tandem.feel.costs import (
     upload_latency,
 )
 from tandem.feel.measured_accuracy import RoundInfo
-from tandem.feel.objectives import reward, round_objectives
 from tandem.feel.queues import converted_data, next_data, next_queue, next_waited, waiting_time
+from tandem.feel.rewards import reward, round_objectives
 from tandem.feel.shield import project
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System

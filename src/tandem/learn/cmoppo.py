@@ -15,11 +15,11 @@ from tandem.learn.policy_archive import PolicyArchive, Snapshot
 from tandem.learn.ppo.ppo import PPOConfig, TrainState, init_optimiser
 from tandem.learn.ppo.surrogate import BarrierSurrogate
 from tandem.learn.scalarised_ppo import LITERAL, PopulationState, ScalarisedPPO
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto import Archive, select_for_extension
 from tandem.pareto.scaling import ObjectiveScaler
 from tandem.tree import tree_index
 
-GOALS = 3
 # Below the worst policy of the front, as a share of its range, a return counts as 0: so every policy has more than 0.
 MARGIN = 0.1
 
@@ -40,13 +40,13 @@ class CMOPPO(ScalarisedPPO):
     @property
     def stages(self) -> tuple[Stage, ...]:
         options = self.config
-        per_step = options.num_extended * GOALS * options.num_envs * self.system.rounds
+        per_step = options.num_extended * NUM_OBJECTIVES * options.num_envs * self.system.rounds
         extension = Stage.from_steps("extension", options.extension_steps, per_step)
         return self._then(extension, options.initialisation, "extension_steps")
 
     @property
     def max_candidates(self) -> int:
-        return self.config.archive_size + max(self.config.num_preferences, self.config.num_extended * GOALS)
+        return self.config.archive_size + max(self.config.num_preferences, self.config.num_extended * NUM_OBJECTIVES)
 
     def begin_stage(self, stage: int, state: PopulationState) -> PopulationState:
         return self.begin_extension(state, self.settings(stage))
@@ -57,7 +57,8 @@ class CMOPPO(ScalarisedPPO):
         chosen = _selected(state.policy_archive, self.config.num_extended)
         times = state.policy_archive.times_extended.at[chosen].add(1)
         snapshots = PolicyArchive(state.policy_archive.archive, state.policy_archive.kept, times)
-        parents, objectives = jnp.repeat(chosen, GOALS), jnp.tile(jnp.arange(GOALS, dtype=jnp.int32), len(chosen))
+        parents = jnp.repeat(chosen, NUM_OBJECTIVES)
+        objectives = jnp.tile(jnp.arange(NUM_OBJECTIVES, dtype=jnp.int32), len(chosen))
         learners = _extending(
             tree_index(snapshots.kept, parents),
             self._aims(snapshots.archive, parents, objectives),
@@ -75,7 +76,7 @@ class CMOPPO(ScalarisedPPO):
             return jnp.broadcast_to(jnp.asarray(value, float), (count, *jnp.shape(value)))
 
         return BarrierSurrogate(
-            target=jax.nn.one_hot(objectives, GOALS),
+            target=jax.nn.one_hot(objectives, NUM_OBJECTIVES),
             low=everyone(low),
             span=everyone(span),
             selected=archive.points[parents],

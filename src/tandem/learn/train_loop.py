@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics
 from tandem.learn.validation import ValidationResult, validate_candidates
+from tandem.objectives import to_maximised
 from tandem.pareto import cardinality, hypervolume
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.rng import SeedStream, stream_key
@@ -129,7 +129,7 @@ def rounds_done(algorithm: Algorithm, now: Checkpoint) -> int:
 
 def reference_point(algorithm: Algorithm) -> NDArray[np.float64]:
     """The reference of the hypervolume, maximised."""
-    return np.asarray(np.array(algorithm.config.reference_point) * IN_USERS_UNITS)
+    return to_maximised(algorithm.config.reference_point)
 
 
 def validate(algorithm: Algorithm, now: Checkpoint, seed: int) -> ValidationResult:

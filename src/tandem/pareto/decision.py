@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem.errors import InputError
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto.dominance import nondominated_indices
-from tandem.pareto.points import OBJECTIVES, Ranges, as_points, finite_rows, normalise, ranges_of
+from tandem.pareto.points import Ranges, as_points, finite_rows, normalise, ranges_of
 from tandem.pareto.types import HostMask, HostPoints
 
 TOLERANCE = 1e-9  # of normalised objectives: smaller differences are rounding
@@ -201,7 +202,7 @@ def _normal(ends: HostPoints) -> NDArray[np.float64]:
 def _weights(preference: ArrayLike) -> NDArray[np.float64]:
     weights = np.asarray(preference, np.float64)
     usable = (
-        weights.shape == (OBJECTIVES,) and np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0
+        weights.shape == (NUM_OBJECTIVES,) and np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0
     )
     if not usable:
         raise InputError(

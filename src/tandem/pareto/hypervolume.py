@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto.dominance import valid_mask
-from tandem.pareto.points import OBJECTIVES, as_points, finite_rows
+from tandem.pareto.points import as_points, finite_rows
 from tandem.pareto.types import Array, Counts, Mask, PerPoint, Point3, Points3, Scalar
 
 
@@ -22,7 +23,7 @@ def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
     A point that is not better than the reference in every objective contributes nothing.
     """
     corner = np.asarray(reference, np.float64)
-    if corner.shape != (OBJECTIVES,) or not np.isfinite(corner).all():
+    if corner.shape != (NUM_OBJECTIVES,) or not np.isfinite(corner).all():
         raise InputError(f"reference is {reference!r}; give three finite numbers: accuracy, -latency, -energy.")
     rows = as_points(points)
     rows = rows[finite_rows(rows) & (rows > corner).all(axis=1)]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto.dominance import nondominated_indices
-from tandem.pareto.points import OBJECTIVES, Ranges, as_points, finite_rows, normalise
+from tandem.pareto.points import Ranges, as_points, finite_rows, normalise
 from tandem.pareto.types import HostPoints
 
 
@@ -58,4 +59,4 @@ def cardinality(points: ArrayLike) -> int:
 
 def _finite(points: ArrayLike) -> HostPoints:
     rows = as_points(points)
-    return rows[finite_rows(rows)].reshape(-1, OBJECTIVES)
+    return rows[finite_rows(rows)].reshape(-1, NUM_OBJECTIVES)

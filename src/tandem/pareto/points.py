@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem.errors import InputError
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto.types import HostMask, HostPoints
-
-OBJECTIVES = 3
 
 
 class Ranges(NamedTuple):
@@ -24,8 +23,8 @@ def as_points(points: ArrayLike) -> HostPoints:
     """The points as an array [points, 3]; the caller's own array is never written to."""
     array = np.asarray(points, np.float64)
     if array.size == 0:
-        return np.zeros((0, OBJECTIVES))
-    if array.ndim != 2 or array.shape[1] != OBJECTIVES:
+        return np.zeros((0, NUM_OBJECTIVES))
+    if array.ndim != 2 or array.shape[1] != NUM_OBJECTIVES:
         raise InputError(f"points has shape {array.shape}; give one row a policy: accuracy, -latency, -energy.")
     return array
 

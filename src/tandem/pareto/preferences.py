@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.errors import InputError
-from tandem.pareto.points import OBJECTIVES
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto.types import HostPoints
 
 
@@ -29,9 +29,9 @@ def interior_simplex(count: int, lowest: float = 0.05) -> HostPoints:
     """
     if count < 1:
         raise InputError(f"count is {count}; give 1 or more.")
-    if not 0 < lowest < 1 / OBJECTIVES:
+    if not 0 < lowest < 1 / NUM_OBJECTIVES:
         raise InputError(f"lowest is {lowest}; give the smallest weight, above 0 and below 1/3.")
-    centre = np.full((1, OBJECTIVES), 1 / OBJECTIVES)
+    centre = np.full((1, NUM_OBJECTIVES), 1 / NUM_OBJECTIVES)
     if count == 1:
         return centre
     divisions = 1
@@ -39,7 +39,7 @@ def interior_simplex(count: int, lowest: float = 0.05) -> HostPoints:
         divisions += 1
     # Six times finer: every centre and midpoint that the farthest point could be is on the grid.
     spread = simplex_grid(divisions) if size == count else _farthest_first(simplex_grid(6 * divisions), count)
-    pulled = lowest + (1 - OBJECTIVES * lowest) * spread
+    pulled = lowest + (1 - NUM_OBJECTIVES * lowest) * spread
     return np.asarray(pulled / pulled.sum(axis=1, keepdims=True))
 
 
@@ -49,10 +49,10 @@ def _farthest_first(candidates: HostPoints, count: int) -> HostPoints:
     nearest = np.full(len(candidates), np.inf)
     chosen: list[int] = []
     while len(chosen) < count:
-        if len(chosen) < OBJECTIVES:
+        if len(chosen) < NUM_OBJECTIVES:
             following = int(corners[len(chosen)])
         else:
-            lopsided = _length(candidates[chosen].sum(axis=0) + candidates - (len(chosen) + 1) / OBJECTIVES)
+            lopsided = _length(candidates[chosen].sum(axis=0) + candidates - (len(chosen) + 1) / NUM_OBJECTIVES)
             following = int(np.lexsort((lopsided, -nearest))[0])
         chosen.append(following)
         nearest = np.minimum(nearest, _length(candidates - candidates[following]))

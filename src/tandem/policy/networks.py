@@ -14,16 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.observation import FLEET_FEATURES, device_features
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.policy.distributions import PARAMETERS, ActionDistribution
 from tandem.policy.features import NUM_CONSTANTS, Features
 
 Preference = Float[Array, "3"]
 Codes = Float[Array, "devices width"]
-NUM_OBJECTIVES = len(OBJECTIVES)
 # Untrained, a network should hold no strong opinion: every mode likely, choices in the middle, values near 0.
 FINAL_LAYER_SCALE = 0.01
 

@@ -14,9 +14,9 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.env import reset
-from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.system import System, build_system
 from tandem.learn.validation import within_tolerance
+from tandem.objectives import OBJECTIVE_KEYS, to_maximised
 from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
 from tandem.policy.evaluate import evaluate_policies, unstack
 from tandem.policy.heuristics import HEURISTICS
@@ -48,8 +48,8 @@ class HeuristicRecord:
         """As JSON."""
         return {
             "name": self.name,
-            "objectives": dict(zip(OBJECTIVES, self.objectives, strict=True)),
-            "objectives_half_width_95": dict(zip(OBJECTIVES, self.half_width, strict=True)),
+            "objectives": dict(zip(OBJECTIVE_KEYS, self.objectives, strict=True)),
+            "objectives_half_width_95": dict(zip(OBJECTIVE_KEYS, self.half_width, strict=True)),
             "violation_rate": self.violation_rate,
             "outside": self.outside,
             "adds_hypervolume": self.adds,
@@ -69,7 +69,7 @@ class Evaluation:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Of the hypervolume, 95 %."""
-        return hypervolume_interval(self.rewards, np.array(self.front.reference) * IN_USERS_UNITS)
+        return hypervolume_interval(self.rewards, to_maximised(self.front.reference))
 
     @property
     def safe(self) -> int:
@@ -95,7 +95,7 @@ class Evaluation:
             "seeds": list(self.seeds),
             "hypervolume": self.front.hypervolume,
             "hypervolume_interval_95": None if interval is None else list(interval),
-            "reference": dict(zip(OBJECTIVES, self.front.reference, strict=True)),
+            "reference": dict(zip(OBJECTIVE_KEYS, self.front.reference, strict=True)),
             "sparsity": self.front.sparsity,
             "expected_utility": utility(self.front),
             "policies_played": len(self.front.policies),
@@ -111,7 +111,7 @@ class Evaluation:
 
 def utility(front: Front) -> float:
     """The utility that a user of unknown preference can expect: 0 at the reference point, 1 at the ideal."""
-    scale = Ranges(np.array(front.reference) * IN_USERS_UNITS, np.array(IDEAL_POINT))
+    scale = Ranges(to_maximised(front.reference), np.array(IDEAL_POINT))
     return expected_utility(front.points, simplex_grid(DIVISIONS), scale)
 
 
@@ -147,7 +147,7 @@ def evaluate(
 def _judged(name: str, system: System, front: Front, seeds: Sequence[int]) -> HeuristicRecord:
     result = simulate(system, HEURISTICS[name](), seeds)
     reward = result.reward.mean(axis=0)
-    together = hypervolume(np.vstack([front.points, reward]), np.array(front.reference) * IN_USERS_UNITS)
+    together = hypervolume(np.vstack([front.points, reward]), to_maximised(front.reference))
     return HeuristicRecord(
         name=name,
         objectives=tuple(result.objectives.mean(axis=0).tolist()),

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import InputError
-from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.system import System
 from tandem.learn.algorithm import Algorithm, Candidates
 from tandem.learn.validation import ValidationResult
+from tandem.objectives import OBJECTIVE_KEYS
 from tandem.policy.evaluate import evaluate_policies, unstack
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.rng import FINAL_EVALUATION_SEEDS
@@ -88,5 +88,5 @@ def _origin(algorithm: Algorithm, candidates: Candidates, candidate: int) -> dic
         # By way of text: 0.9 in single precision is to be read as 0.9, not as its nearest double.
         "preference": tuple(float(str(weight)) for weight in np.asarray(candidates.preferences[candidate])),
         "stage": algorithm.stages[int(candidates.stage[candidate])].name,
-        "improved": OBJECTIVES[objective] if objective >= 0 else None,
+        "improved": OBJECTIVE_KEYS[objective] if objective >= 0 else None,
     }

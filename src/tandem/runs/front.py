@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.io.atomic import atomic_write
 from tandem.learn.validation import within_tolerance
+from tandem.objectives import OBJECTIVE_KEYS, OBJECTIVE_LABELS, to_maximised, to_user_units
 from tandem.pareto import best_for_preference, hypervolume, knee_point, sparsity
 from tandem.policy.rollout import EpisodeMeans
 from tandem.runs.simulation import half_width
 
 Values = NDArray[np.float64]
-GOALS = ("accuracy", "latency", "energy")  # as a user names them, where no unit is meant
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,14 @@ class PolicyRecord:
         """As JSON."""
         return {
             "index": self.index,
-            "objectives": dict(zip(OBJECTIVES, self.objectives, strict=True)),
-            "objectives_half_width_95": dict(zip(OBJECTIVES, self.half_width, strict=True)),
+            "objectives": dict(zip(OBJECTIVE_KEYS, self.objectives, strict=True)),
+            "objectives_half_width_95": dict(zip(OBJECTIVE_KEYS, self.half_width, strict=True)),
             "reward": list(self.rewards),
             "violation_rate": {
                 "all": self.violation_rate,
                 **dict(zip(CONSTRAINTS, self.violation_rates, strict=True)),
             },
-            "preference": dict(zip(GOALS, self.preference, strict=True)),
+            "preference": dict(zip(OBJECTIVE_LABELS, self.preference, strict=True)),
             "stage": self.stage,
             "improved": self.improved,
             "network": self.network,
@@ -60,12 +59,12 @@ class PolicyRecord:
         rates = document["violation_rate"]
         return cls(
             index=int(document["index"]),
-            objectives=_three(document["objectives"][name] for name in OBJECTIVES),
-            half_width=tuple(document["objectives_half_width_95"][name] for name in OBJECTIVES),
+            objectives=_three(document["objectives"][name] for name in OBJECTIVE_KEYS),
+            half_width=tuple(document["objectives_half_width_95"][name] for name in OBJECTIVE_KEYS),
             rewards=_three(document["reward"]),
             violation_rate=float(rates["all"]),
             violation_rates=tuple(float(rates[name]) for name in CONSTRAINTS),
-            preference=_three(document["preference"][name] for name in GOALS),
+            preference=_three(document["preference"][name] for name in OBJECTIVE_LABELS),
             stage=str(document["stage"]),
             improved=document["improved"],
             network=int(document["network"]),
@@ -97,7 +96,7 @@ class Front:
     @property
     def hypervolume(self) -> float:
         """Of the points, from the reference."""
-        return hypervolume(self.points, np.array(self.reference) * IN_USERS_UNITS)
+        return hypervolume(self.points, to_maximised(self.reference))
 
     @property
     def sparsity(self) -> float:
@@ -107,7 +106,7 @@ class Front:
 
 def measured(means: EpisodeMeans) -> dict[str, Any]:
     """The measured fields of a record, from the episodes of one policy."""
-    objectives = np.asarray(means.objectives, np.float64) * IN_USERS_UNITS
+    objectives = to_user_units(means.objectives)
     return {
         "objectives": _three(objectives.mean(axis=0)),
         "half_width": tuple(half_width(objectives)),
@@ -138,7 +137,7 @@ def landmarks(front: Front, tolerance: float) -> dict[str, int]:
 def selectable_points(front: Front, tolerance: float) -> Values:
     """[policies, 3] measured objectives, maximised; NaN for policies in violation too often, unless all of them are."""
     safe = within_tolerance(front.violation_rate, tolerance)
-    points = front.objectives * IN_USERS_UNITS
+    points = to_maximised(front.objectives)
     return np.where(safe[:, None], points, np.nan) if safe.any() else points
 
 
@@ -153,17 +152,17 @@ def write_csv(path: Path, front: Front) -> None:
 
 def sorted_by(front: Front, by: str) -> list[PolicyRecord]:
     """The policies, the best in an objective (accuracy, latency or energy) first."""
-    objective = GOALS.index(by)
+    objective = OBJECTIVE_LABELS.index(by)
     sign = -1 if by == "accuracy" else 1
     return sorted(front.policies, key=lambda policy: sign * policy.objectives[objective])
 
 
 def _row(policy: PolicyRecord) -> dict[str, Any]:
     row: dict[str, Any] = {"index": policy.index}
-    for name, mean, width in zip(OBJECTIVES, policy.objectives, policy.half_width, strict=True):
+    for name, mean, width in zip(OBJECTIVE_KEYS, policy.objectives, policy.half_width, strict=True):
         row |= {name: mean, f"{name}_half_width_95": width}
-    row |= {f"reward_{name}": value for name, value in zip(GOALS, policy.rewards, strict=True)}
+    row |= {f"reward_{name}": value for name, value in zip(OBJECTIVE_LABELS, policy.rewards, strict=True)}
     row["violation_rate"] = policy.violation_rate
     row |= {f"violation_rate_{name}": rate for name, rate in zip(CONSTRAINTS, policy.violation_rates, strict=True)}
-    row |= {f"preference_{name}": weight for name, weight in zip(GOALS, policy.preference, strict=True)}
+    row |= {f"preference_{name}": weight for name, weight in zip(OBJECTIVE_LABELS, policy.preference, strict=True)}
     return row | {"stage": policy.stage, "improved": policy.improved, "network": policy.network}

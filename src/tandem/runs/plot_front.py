@@ -14,11 +14,11 @@ from matplotlib.ticker import MaxNLocator
 
 from tandem.errors import InputError
 from tandem.io.atomic import atomic_write
+from tandem.objectives import AXIS_LABELS
 from tandem.pareto import nondominated_indices as non_dominated
 from tandem.runs.front import EXTREMES, KNEE, Front, Values, landmarks, selectable_points
 
 ACCURACY, LATENCY, ENERGY = range(3)
-LABELS = ("accuracy", "latency (s)", "energy (J)")
 # The good end of each objective is bright.
 COLOURS = ("viridis", "viridis_r", "viridis_r")
 MARKERS = dict(zip((*EXTREMES, KNEE), ("^", "s", "D", "*"), strict=True))
@@ -130,7 +130,7 @@ def _draw_plane(figure: Figure, axes: Axes, drawn: _Drawn, across: int, up: int,
     axes.set(xlabel=_label(across, "right"), ylabel=_label(up, "up"))
     axes.margins(0.09)
     if len(drawn.best):
-        figure.colorbar(points, ax=axes, label=LABELS[colour], pad=0.02, aspect=28)
+        figure.colorbar(points, ax=axes, label=AXIS_LABELS[colour], pad=0.02, aspect=28)
 
 
 def _write_key(axes: Axes, drawn: _Drawn) -> None:
@@ -176,9 +176,9 @@ def _label(objective: int, direction: str = "") -> str:
     """The objective with the direction in which it gets better; in space, where axes lean, in words."""
     up = objective == ACCURACY
     if not direction:
-        return f"{LABELS[objective]}, {'higher' if up else 'lower'} is better"
+        return f"{AXIS_LABELS[objective]}, {'higher' if up else 'lower'} is better"
     forth, back = ("→", "←")  # a label up the side is turned, and its arrows with it
-    return f"{LABELS[objective]}   better {forth}" if up else f"{back} better   {LABELS[objective]}"
+    return f"{AXIS_LABELS[objective]}   better {forth}" if up else f"{back} better   {AXIS_LABELS[objective]}"
 
 
 def _inwards(x: Values, y: Values, n: int) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
 from tandem.learn.registry import config_from_document, get_algorithm
+from tandem.objectives import OBJECTIVE_KEYS
 from tandem.pareto import best_for_preference
 from tandem.policy.networks import ActorCritic
 from tandem.policy.neural_policy import NeuralPolicy, ObservationNormaliser
@@ -140,11 +141,10 @@ def write_policies(folder: Path, system: System, stored: SavedPolicies) -> None:
 
 def front_document(front: Front, seeds: Sequence[int]) -> dict[str, Any]:
     """What front.json says: the policies as measured over these seeds."""
-    accuracy, latency_s, energy_j = front.reference
     return {
         "hypervolume": front.hypervolume,
         "sparsity": front.sparsity,
-        "reference": {"accuracy": accuracy, "latency_s": latency_s, "energy_j": energy_j},
+        "reference": dict(zip(OBJECTIVE_KEYS, front.reference, strict=True)),
         "seeds": list(seeds),
         "policies": [policy.document() for policy in front.policies],
     }

@@ -13,9 +13,9 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
+from tandem.objectives import OBJECTIVE_KEYS, to_user_units
 from tandem.policy.base import Policy
 from tandem.policy.rollout import EpisodeMeans, episode_means, rollout, rollout_means
 
@@ -42,9 +42,9 @@ class Simulation:
         rates = dict(zip(CONSTRAINTS, self.violation_rates.mean(axis=0).tolist(), strict=True))
         return {
             "seeds": list(self.seeds),
-            "objectives": dict(zip(OBJECTIVES, self.objectives.mean(axis=0).tolist(), strict=True)),
-            "objectives_half_width_95": dict(zip(OBJECTIVES, half_width(self.objectives), strict=True)),
-            "objectives_by_seed": [dict(zip(OBJECTIVES, row.tolist(), strict=True)) for row in self.objectives],
+            "objectives": dict(zip(OBJECTIVE_KEYS, self.objectives.mean(axis=0).tolist(), strict=True)),
+            "objectives_half_width_95": dict(zip(OBJECTIVE_KEYS, half_width(self.objectives), strict=True)),
+            "objectives_by_seed": [dict(zip(OBJECTIVE_KEYS, row.tolist(), strict=True)) for row in self.objectives],
             "reward": self.reward.mean(axis=0).tolist(),
             "violation_rate": {"all": float(self.violation_rate.mean()), **rates},
             "arrived_requests": float(self.arrived_requests.mean()),
@@ -81,7 +81,7 @@ def _simulation(seeds: Sequence[int], outcome: EpisodeMeans) -> Simulation:
 
     return Simulation(
         seeds=tuple(seeds),
-        objectives=values(outcome.objectives) * IN_USERS_UNITS,
+        objectives=to_user_units(values(outcome.objectives)),
         reward=values(outcome.reward),
         violation_rate=values(outcome.violated_any),
         violation_rates=values(outcome.violated),

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tandem.cli.formatting import (
-    OBJECTIVES,
     RunArgument,
     check_writable,
     count,
@@ -27,11 +26,12 @@ from tandem.cli.formatting import (
     writing,
 )
 from tandem.cli.options import JsonOption, SetOption, print_json
+from tandem.objectives import AXIS_LABELS
 
 if TYPE_CHECKING:
     from tandem.runs.evaluation import Evaluation
 
-NUMBERS = ("policy", *OBJECTIVES, "violations", "would add")
+NUMBERS = ("policy", *AXIS_LABELS, "violations", "would add")
 EVERY_S = 5.0  # a line of progress, where there is no terminal to draw a bar on
 
 

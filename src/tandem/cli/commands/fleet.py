@@ -17,6 +17,7 @@ from tandem.cli.commands.simulate import POLICIES
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
 from tandem.cli.task_options import DataOption, TaskOption, progress_bar, task_overrides, task_spinner
 from tandem.errors import InputError, did_you_mean
+from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
@@ -255,8 +256,7 @@ def _print(document: dict[str, Any]) -> None:
         highlight=False,
     )
     table = Table("", "", "", box=None)
-    labels = {"accuracy": "accuracy", "latency_s": "latency (s)", "energy_j": "energy (J)"}
-    for name, label in labels.items():
+    for name, label in zip(OBJECTIVE_KEYS, AXIS_LABELS, strict=True):
         table.add_row(label, f"{document['objectives'][name]:.4g}", "")
     table.add_row("trainers a round", f"{document['trainers_per_round']:.2f}", "")
     table.add_row("reports", str(document["reports"]), f"of {document['reports_expected']}")

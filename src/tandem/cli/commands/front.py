@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.formatting import (
-    OBJECTIVES,
     RunArgument,
     check_writable,
     format_objectives,
@@ -20,13 +19,13 @@ from tandem.cli.formatting import (
 )
 from tandem.cli.options import JsonOption, print_json, spinner
 from tandem.errors import InputError, did_you_mean
+from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS, OBJECTIVE_LABELS
 
 if TYPE_CHECKING:
     from tandem.runs.front import PolicyRecord
     from tandem.runs.run import Run
 
-ORDERS = ("accuracy", "latency", "energy")
-NUMBERS = ("policy", *OBJECTIVES, "violations")
+NUMBERS = ("policy", *AXIS_LABELS, "violations")
 SPARE = ("improved", "stage", "weights (%)")
 
 
@@ -36,12 +35,14 @@ def front(
     figure: Annotated[
         Path | None, typer.Option(help="File for the figure, .png, .pdf or .svg; default: RUN/front.png.")
     ] = None,
-    sort: Annotated[str | None, typer.Option(help=f"Best first in this objective: {', '.join(ORDERS)}.")] = None,
+    sort: Annotated[
+        str | None, typer.Option(help=f"Best first in this objective: {', '.join(OBJECTIVE_LABELS)}.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the policies of a run's front, and write them as a table and a figure."""
-    if sort is not None and sort not in ORDERS:
-        raise InputError(f"--sort {sort}: is not an objective; {did_you_mean(sort, ORDERS)}.")
+    if sort is not None and sort not in OBJECTIVE_LABELS:
+        raise InputError(f"--sort {sort}: is not an objective; {did_you_mean(sort, OBJECTIVE_LABELS)}.")
     for path, option in ((csv, "--csv"), (figure, "--figure")):
         if path is not None:
             check_writable(path, option)
@@ -55,14 +56,13 @@ def front(
         drawing = _write(figure, "--figure", run / "front.png", lambda path: _draw(path, opened))
     rows = list(opened.front.policies) if sort is None else sorted_by(opened.front, sort)
     if as_json:
-        accuracy, latency_s, energy_j = opened.front.reference
         print_json(
             {
                 "run": str(run),
                 "policies": [policy.document() for policy in rows],
                 "hypervolume": opened.front.hypervolume,
                 "sparsity": opened.front.sparsity,
-                "reference": {"accuracy": accuracy, "latency_s": latency_s, "energy_j": energy_j},
+                "reference": dict(zip(OBJECTIVE_KEYS, opened.front.reference, strict=True)),
                 "csv": None if table is None else str(table),
                 "figure": None if drawing is None else str(drawing),
             }

@@ -13,13 +13,13 @@ from rich.table import Table
 from tandem.cli.formatting import RunArgument, format_objectives, make_console, plural_policies
 from tandem.cli.options import JsonOption, print_json
 from tandem.errors import InputError, did_you_mean
+from tandem.objectives import OBJECTIVE_LABELS
 
 if TYPE_CHECKING:
     from tandem.pareto import Choice
     from tandem.runs.front import PolicyRecord
     from tandem.runs.run import Run
 
-NAMES = ("accuracy", "latency", "energy")
 EXAMPLE = "accuracy=0.5,latency=0.3,energy=0.2"
 # What the geometry calls a limit, and what the user typed.
 OPTIONS = {"min_accuracy": "--min-accuracy", "max_latency_s": "--max-latency", "max_energy_j": "--max-energy"}
@@ -56,7 +56,7 @@ def pick(
             "run": str(run),
             "policy": record.document(),
             "reason": choice.reason,
-            "preference": None if preference is None else dict(zip(NAMES, preference, strict=True)),
+            "preference": None if preference is None else dict(zip(OBJECTIVE_LABELS, preference, strict=True)),
             "limits": limits,
             "python": lines,
             "python_for_preference": exact,
@@ -73,15 +73,15 @@ def weights(text: str) -> tuple[float, float, float]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise InputError(f"--prefer {text}: {part.strip()!r} is not NAME=WEIGHT; write it as in {EXAMPLE}.")
-        if name not in NAMES:
-            raise InputError(f"--prefer {text}: {name!r} is not an objective; {did_you_mean(name, NAMES)}.")
+        if name not in OBJECTIVE_LABELS:
+            raise InputError(f"--prefer {text}: {name!r} is not an objective; {did_you_mean(name, OBJECTIVE_LABELS)}.")
         if name in given:
             raise InputError(f"--prefer {text}: {name} is there twice; give each objective one weight.")
         given[name] = _weight(text, name, value)
     total = sum(given.values())
     if total <= 0:
         raise InputError(f"--prefer {text}: every weight is 0; give at least one objective more, as in {EXAMPLE}.")
-    accuracy, latency, energy = (given.get(name, 0.0) / total for name in NAMES)
+    accuracy, latency, energy = (given.get(name, 0.0) / total for name in OBJECTIVE_LABELS)
     return accuracy, latency, energy
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, spinner
 from tandem.cli.task_options import DataOption, TaskOption, fidelity, fidelity_rows, task_overrides, task_spinner
 from tandem.errors import InputError, did_you_mean
+from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 
 if TYPE_CHECKING:
@@ -175,8 +176,7 @@ def _print(result: Simulation, summary: str, document: dict[str, Any]) -> None:
     )
     console.print(f"({summary})", style="dim", highlight=False)
     table = Table("", "mean", "± 95 %", box=None, header_style="bold")
-    labels = {"accuracy": "accuracy", "latency_s": "latency (s)", "energy_j": "energy (J)"}
-    for name, label in labels.items():
+    for name, label in zip(OBJECTIVE_KEYS, AXIS_LABELS, strict=True):
         width = document["objectives_half_width_95"][name]
         table.add_row(label, f"{document['objectives'][name]:.4g}", "" if width is None else f"{width:.2g}")
     rates = document["violation_rate"]

@@ -22,10 +22,10 @@ from tandem.experiments.plotting import EVOLVED, GUIDED, OURS, PAPERS, PROPOSED,
 from tandem.experiments.reference_front import share_of_best
 from tandem.experiments.scale import Scale
 from tandem.experiments.trial import TrialResult
+from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.stats import difference, mean, relative_gain
 
 TITLE = "Pareto fronts"
-AXES = ("accuracy", "latency (s)", "energy (J)")
 PLANES = ((1, 0), (2, 0), (2, 1))
 
 
@@ -33,7 +33,7 @@ def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Pa
     """Write data and figure, and judge."""
     found = {a: [results[scale.trial(a, seed)] for seed in range(scale.seeds)] for a in algorithms}
     rows = [(a, seed, *point) for a in algorithms for seed, one in enumerate(found[a]) for point in one.front]
-    write_csv(out / "pareto-fronts.csv", ("algorithm", "seed", "accuracy", "latency_s", "energy_j"), rows)
+    write_csv(out / "pareto-fronts.csv", ("algorithm", "seed", *OBJECTIVE_KEYS), rows)
     return ReportSection(
         name="pareto-fronts",
         title=TITLE,
@@ -131,10 +131,10 @@ def _draw(found: dict[str, list[TrialResult]], out: Path) -> str:
         space.scatter(front[:, 1], front[:, 2], front[:, 0], **style)
         for axes, (across, up) in zip(planes, PLANES, strict=True):
             axes.scatter(front[:, across], front[:, up], **style)
-    space.set(xlabel=AXES[1], ylabel=AXES[2], zlabel=AXES[0])
+    space.set(xlabel=AXIS_LABELS[1], ylabel=AXIS_LABELS[2], zlabel=AXIS_LABELS[0])
     space.view_init(elev=24, azim=-128)
     for axes, (across, up) in zip(planes, PLANES, strict=True):
-        axes.set(xlabel=AXES[across], ylabel=AXES[up])
+        axes.set(xlabel=AXIS_LABELS[across], ylabel=AXIS_LABELS[up])
         axes.grid(color="#e6e6e6", linewidth=0.7)
     handles, labels = planes[0].get_legend_handles_labels()
     planes[0].legend(handles[::-1], labels[::-1], frameon=False, fontsize=9)

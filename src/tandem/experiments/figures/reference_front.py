@@ -17,8 +17,8 @@ from tandem.experiments.plotting import RANDOM, label
 from tandem.experiments.reference_front import REFERENCE_FRONT
 from tandem.experiments.scale import Scale
 from tandem.experiments.trial import RUN, Trial, Values, group_by_seed, trial_dir
-from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.learn.config import AlgorithmConfig
+from tandem.objectives import OBJECTIVE_KEYS, to_maximised, to_user_units
 from tandem.pareto import hypervolume, nondominated_indices
 from tandem.policy.evaluate import evaluate_policies
 from tandem.rng import REFERENCE_FRONT_SEEDS
@@ -61,14 +61,14 @@ def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Pa
     everyone = np.concatenate([results[cell].front for cell in wanted])
     owner = np.concatenate([np.full(len(results[cell].front), place) for place, cell in enumerate(wanted)])
     within = np.concatenate([np.arange(len(results[cell].front)) for cell in wanted])
-    best = nondominated_indices(everyone * IN_USERS_UNITS)
+    best = nondominated_indices(to_maximised(everyone))
     measured = _measured_again(wanted, owner[best], within[best], out)
-    kept = nondominated_indices(measured * IN_USERS_UNITS)
+    kept = nondominated_indices(to_maximised(measured))
     points = measured[kept]
-    volume = hypervolume(points * IN_USERS_UNITS, reference * IN_USERS_UNITS)
+    volume = hypervolume(to_maximised(points), to_maximised(reference))
     makers = [wanted[place] for place in owner[best][kept]]
     rows = [(cell.algorithm, cell.seed, *point) for cell, point in zip(makers, points, strict=True)]
-    write_csv(out / "reference.csv", ("algorithm", "seed", *OBJECTIVES), rows)
+    write_csv(out / "reference.csv", ("algorithm", "seed", *OBJECTIVE_KEYS), rows)
     write_json(out / REFERENCE_FRONT, _document(scale, wanted, results, rows, volume))
     return ReportSection(
         name="reference",
@@ -92,7 +92,7 @@ def _measured_again(wanted: list[Trial], owner: Values, within: Values, out: Pat
             part.reward.mean(axis=1)
             for part in evaluate_policies(run.system(), policies, episode_keys(REFERENCE_FRONT_SEEDS))
         ]
-        found[mine] = np.concatenate(rewards) * IN_USERS_UNITS
+        found[mine] = to_user_units(np.concatenate(rewards))
     return found
 
 
@@ -110,7 +110,7 @@ def _document(
         "hypervolume": volume,
         "reference": list(AlgorithmConfig().reference_point),
         "hypervolumes_of_single_trainings": single,
-        "policies": [dict(zip(("algorithm", "seed", *OBJECTIVES), row, strict=True)) for row in rows],
+        "policies": [dict(zip(("algorithm", "seed", *OBJECTIVE_KEYS), row, strict=True)) for row in rows],
     }
 
 

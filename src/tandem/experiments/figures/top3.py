@@ -21,12 +21,11 @@ from tandem.experiments.fidelity_table import NOTE, fidelity_table, write_fideli
 from tandem.experiments.plotting import OURS, PAPERS, PROPOSED, SCALARISED, label
 from tandem.experiments.scale import Scale
 from tandem.experiments.trial import Trial, Values
-from tandem.feel.objectives import IN_USERS_UNITS
+from tandem.objectives import OBJECTIVE_KEYS, OBJECTIVE_LABELS, OBJECTIVES, to_maximised
 from tandem.stats import Estimate, difference, mean
 
 TITLE = "The three best policies in each objective"
 KEPT = 3
-GOALS = ("accuracy", "latency", "energy")
 UNITS = ("", " s", " J")
 
 
@@ -41,13 +40,13 @@ def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Pa
     scale = scale.long_budget or scale
     tops = {a: [best_of(results[cell].front) for cell in _seeds(scale, a)] for a in algorithms}
     rows = [
-        (a, seed, GOALS[goal], place + 1, *top[goal, place])
+        (a, seed, OBJECTIVE_LABELS[goal], place + 1, *top[goal, place])
         for a in algorithms
         for seed, top in enumerate(tops[a])
         for goal in range(3)
         for place in range(KEPT)
     ]
-    headings = ("algorithm", "seed", "oriented_to", "place", "accuracy", "latency_s", "energy_j")
+    headings = ("algorithm", "seed", "oriented_to", "place", *OBJECTIVE_KEYS)
     write_csv(out / "top3.csv", headings, rows)
     said = ReportSection(
         name="top3",
@@ -78,7 +77,7 @@ def _measured(said: ReportSection, scale: Scale, algorithms: Algorithms, results
 
 def best_of(front: Values) -> Values:
     """[objective, place, 3]: the policies of a front that are best in each objective, repeated if there are too few."""
-    maximised = front * IN_USERS_UNITS
+    maximised = to_maximised(front)
     order = [np.argsort(-maximised[:, goal], kind="stable") for goal in range(3)]
     return np.array([front[np.resize(one, max(KEPT, len(one)))[:KEPT]] for one in order])
 
@@ -100,7 +99,7 @@ def _best(tops: list[Values], goal: int) -> list[float]:
 
 
 def _ahead(tops: dict[str, list[Values]], first: str, second: str, goal: int) -> Estimate:
-    return difference(_best(tops[first], goal), _best(tops[second], goal)).scaled(float(IN_USERS_UNITS[goal]))
+    return difference(_best(tops[first], goal), _best(tops[second], goal)).scaled(OBJECTIVES[goal].sign)
 
 
 def _leads(tops: dict[str, list[Values]], algorithm: str, rivals: list[str], goal: int, stated: str) -> Claim:
@@ -115,7 +114,7 @@ def _leads(tops: dict[str, list[Values]], algorithm: str, rivals: list[str], goa
 def _of_the_paper(tops: dict[str, list[Values]]) -> list[Claim]:
     rivals = [name for name in tops if name in PAPERS and name != PROPOSED]
     said = [
-        _leads(tops, PROPOSED, rivals, goal, f"C-MOPPO has the best {GOALS[goal]} of all ({value}).")
+        _leads(tops, PROPOSED, rivals, goal, f"C-MOPPO has the best {OBJECTIVE_LABELS[goal]} of all ({value}).")
         for goal, value in enumerate(("89.1 %", "2.68 s", "14.8 J"))
     ]
     stated = "Scalarised methods repeat policies under different orientations, C-MOPPO does not."
@@ -131,7 +130,10 @@ def _of_ours(tops: dict[str, list[Values]]) -> list[Claim]:
     if OURS not in tops:
         return []
     rivals = [name for name in tops if name != OURS]
-    return [_leads(tops, OURS, rivals, goal, f"Ours: Tandem has the best {GOALS[goal]} of all.") for goal in range(3)]
+    return [
+        _leads(tops, OURS, rivals, goal, f"Ours: Tandem has the best {OBJECTIVE_LABELS[goal]} of all.")
+        for goal in range(3)
+    ]
 
 
 def _table(tops: dict[str, list[Values]]) -> Table:
@@ -141,7 +143,7 @@ def _table(tops: dict[str, list[Values]]) -> Table:
         for place in range(KEPT):
             found = [f"{a:.3f}, {t:.2f} s, {e:.2f} J" for a, t, e in means[:, place]]
             rows.append((label(name) if place == 0 else "", *found))
-    headings = ("", *(f"{goal}-oriented" for goal in GOALS))
+    headings = ("", *(f"{goal}-oriented" for goal in OBJECTIVE_LABELS))
     return Table("Accuracy, latency and energy of the three best in each objective", headings, tuple(rows))
 
 

@@ -18,9 +18,9 @@ from tandem.federated.fleet.server import TimedRound, aggregate_round
 from tandem.federated.fleet.server_plan import ServerState, plan_round
 from tandem.federated.fleet.server_store import load_run, save_round, server_lock
 from tandem.federated.fleet.spec import FleetSpec
-from tandem.feel.objectives import IN_USERS_UNITS, OBJECTIVES
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.io.atomic import atomic_write
+from tandem.objectives import OBJECTIVE_KEYS, to_user_units
 from tandem.policy.base import Policy
 from tandem.runs.trace import Table, trace_table, write_trace
 from tandem.scenario import build_device_table, load_scenario
@@ -65,10 +65,10 @@ def fleet_table(seed: int, names: Sequence[str], played: Sequence[TimedRound]) -
 def summary(names: Sequence[str], played: Sequence[TimedRound]) -> dict[str, Any]:
     """A run in a few numbers, for a JSON document."""
     _, outcome = stack_rounds(played)
-    means = np.asarray(outcome.objectives, np.float64).mean(axis=0) * IN_USERS_UNITS
+    means = to_user_units(np.asarray(outcome.objectives, np.float64).mean(axis=0))
     return {
         "rounds": len(played),
-        "objectives": dict(zip(OBJECTIVES, means.tolist(), strict=True)),
+        "objectives": dict(zip(OBJECTIVE_KEYS, means.tolist(), strict=True)),
         "trainers_per_round": float(np.sum(outcome.trained, axis=-1).mean()),
         "simulated_s": float(np.sum(outcome.duration_s)),
         "wall_s_by_round": [one.wall_s for one in played],

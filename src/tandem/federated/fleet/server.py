@@ -32,8 +32,8 @@ from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.accuracy import server_accuracy
 from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.constraints import exceeds
-from tandem.feel.objectives import reward, round_objectives
 from tandem.feel.queues import next_queue
+from tandem.feel.rewards import reward, round_objectives
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.types import Scalar
 

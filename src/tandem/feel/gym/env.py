@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from tandem.errors import InputError
 from tandem.feel.env import is_truncated, reset, step
 from tandem.feel.gym.spaces import action_space, check_action_format, flatten_action, observation_space, reward_space
-from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.observation import observe
 from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System, build_system
 from tandem.feel.types import Array
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.scenario import Scenario, load_scenario
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -76,7 +76,7 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}  # noqa: RUF012 - Gymnasium's name and type for it
-    reward_dim = len(OBJECTIVES)
+    reward_dim = NUM_OBJECTIVES
 
     def __init__(
         self,

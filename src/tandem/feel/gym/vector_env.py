@@ -27,9 +27,9 @@ from tandem.feel.gym.env import (
     to_host,
 )
 from tandem.feel.gym.spaces import action_space, check_action_format, flatten_action, observation_space, reward_space
-from tandem.feel.objectives import OBJECTIVES
 from tandem.feel.state import FleetState
 from tandem.feel.system import build_system
+from tandem.objectives import NUM_OBJECTIVES
 from tandem.scenario import Scenario
 
 AUTORESET_MODES = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
@@ -59,7 +59,7 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
         "render_fps": 4,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
-    reward_dim = len(OBJECTIVES)
+    reward_dim = NUM_OBJECTIVES
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
-from tandem.feel.objectives import IN_USERS_UNITS
 from tandem.feel.types import Array, Objectives, RandomKey, Scalar
 from tandem.learn.algorithm import Stage
 from tandem.learn.config import AlgorithmConfig, PGMORLConfig
@@ -19,6 +18,7 @@ from tandem.learn.pg_morl.improvement_model import predict_improvement
 from tandem.learn.pg_morl.performance_buffer import PerformanceBuffer
 from tandem.learn.ppo.ppo import PPOConfig, TrainState
 from tandem.learn.scalarised_ppo import LITERAL, PopulationState, ScalarisedPPO
+from tandem.objectives import to_maximised
 from tandem.pareto import hypervolume_improvement, interior_simplex, sparsity_if_added
 from tandem.pareto.scaling import ObjectiveScaler
 from tandem.tree import tree_index
@@ -102,7 +102,7 @@ class PGMORL(ScalarisedPPO):
         """The next generation: a learner for each of the tasks that promise most."""
         options = self.config
         weights = jnp.asarray(interior_simplex(options.num_weights, options.min_weight), float)
-        reference = jnp.asarray(options.reference_point * IN_USERS_UNITS, float)
+        reference = jnp.asarray(to_maximised(options.reference_point), float)
         guidance = TaskSelection(
             weights, reference, options.alpha, options.radius, options.num_neighbours, options.num_tasks
         )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from tandem.feel.env import reset, step
-from tandem.feel.objectives import device_objectives
+from tandem.feel.rewards import device_objectives
 from tandem.feel.state import FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey, Scalar

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from tandem.feel.numerics import fleet_mean
 from tandem.feel.state import RoundOutcome
 from tandem.feel.types import Array, DeviceFlags, Flag, Objectives, PerDevice
-
-OBJECTIVES = ("accuracy", "latency_s", "energy_j")
-# Everything maximised inside, in the user's units outside: accuracy up, latency and energy down.
-IN_USERS_UNITS = np.array([1.0, -1.0, -1.0])
 
 
 def round_objectives(train: DeviceFlags, accuracy: PerDevice, latency_s: PerDevice, energy_j: PerDevice) -> Objectives:
