@@ -22,8 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.federated import client as one
+from tandem.federated.build import build_system
 from tandem.federated.fedavg import federated_average
-from tandem.feel import build_system, reset
+from tandem.feel import reset
 from tandem.policy import HEURISTICS
 from tandem.policy.evaluate import fleet_bytes, max_fleets
 from tandem.policy.rollout import rollout, rollout_means

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.feel import build_system
+from tandem.federated.build import build_system
 from tandem.learn import train_loop as engine
 from tandem.pareto import hypervolume
 from tandem.policy.evaluate import evaluate_policies

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.feel import build_system
+from tandem.federated.build import build_system
 from tandem.policy import HEURISTICS
 from tandem.policy.rollout import rollout
 from tandem.runs.simulation import episode_keys, half_width

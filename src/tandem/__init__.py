@@ -8,9 +8,9 @@ from tandem.registration import register
 from tandem.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
-    from tandem.feel import build_system
+    from tandem.api import build_system, open_run, train
     from tandem.policy import HEURISTICS
-    from tandem.runs import open_run, simulate, train
+    from tandem.runs import simulate
 
 __version__ = "0.1.0"
 
@@ -28,11 +28,11 @@ __all__ = [
 
 # What needs JAX is imported when first asked for: 'tandem --help' should not wait a second for it.
 _LATER = {
-    "RULES": "tandem.policy",
-    "build_system": "tandem.feel",
-    "open_run": "tandem.runs",
+    "HEURISTICS": "tandem.policy",
+    "build_system": "tandem.api",
+    "open_run": "tandem.api",
     "simulate": "tandem.runs",
-    "train": "tandem.runs",
+    "train": "tandem.api",
 }
 
 register()

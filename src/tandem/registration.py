@@ -11,8 +11,8 @@ def register() -> None:
         return
     gymnasium.register(
         id=ENV_ID,
-        entry_point="tandem.feel.gym.env:FeelEnv",
-        vector_entry_point="tandem.feel.gym.vector_env:FeelVectorEnv",
+        entry_point="tandem.api:make_env",
+        vector_entry_point="tandem.api:make_vector_env",
         # The checker that make() would wrap around knows scalar rewards only; MO-Gymnasium leaves it out as well.
         disable_env_checker=True,
     )

@@ -19,7 +19,7 @@ from tandem.experiments.reward_source import RewardSource
 from tandem.experiments.scale import FULL, SMOKE, Scale
 from tandem.experiments.task_calibration import MAPPINGS
 from tandem.experiments.trial import RUN, Trial, read_result, trial_dir
-from tandem.feel.system import build_system
+from tandem.federated.build import build_system
 from tandem.objectives import to_user_units
 from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.evaluation import evaluate

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from tandem.federated.build import build_system
 from tandem.federated.data import LabelledImages, Pool
-from tandem.feel import System, build_system
+from tandem.feel import System
 from tandem.scenario import load_scenario
 
 DIGITS = {"accuracy.task": "digits", "fleet.size": 5}

@@ -19,13 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.cli.main import main
+from tandem.federated.build import build_system
 from tandem.federated.calibration.cache import MeasurementCache
 from tandem.federated.calibration.driver import SO_FAR, _title, calibrate
 from tandem.federated.calibration.fit import SHAPES, FitQuality, fit_all, fit_decay
 from tandem.federated.calibration.grid import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements, measure, plan_for
 from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.accuracy import MAPPINGS
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System
 from tandem.scenario import load_scenario
 from tandem.scenario import plugins as kinds
 

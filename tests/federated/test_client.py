@@ -169,7 +169,7 @@ def test_nothing_is_lost_and_nothing_made_up(
         )  # each sample has one fate, so none is trained on twice
         assert tally["trained"] == trained_on
         assert int(device.buffer_count) <= limit
-        assert 0 <= tally["right"] <= tally["served"]
+        assert 0 <= tally["correct"] <= tally["served"]
 
 
 def test_nothing_compiles_twice(numbered_pool: Pool) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from tandem.federated import FederatedSimulation, Fidelity, init_device_drift
 from tandem.federated import client as one
+from tandem.federated.build import build_system
 from tandem.federated.client import ClientState
-from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, step
+from tandem.feel import Action, FleetState, RoundOutcome, System, reset, step
 from tandem.learn import init_checkpoint, train
 from tandem.learn.registry import config_from_document
 from tandem.policy import evaluate as playing
@@ -77,26 +78,26 @@ def test_a_fleet_is_its_devices_one_by_one(digits_system: System, played: Any) -
             devices[n] = after_training(devices[n], jnp.asarray(train[n]), outcome.trained[n], server)
             devices[n] = receiving(devices[n], n, (outcome.arrived - outcome.dropped)[n], time_s)
             server = jax.tree.map(np.asarray, server)
-        for found, expected in zip(jax.tree.leaves(after.truth.server), jax.tree.leaves(server), strict=True):
+        for found, expected in zip(jax.tree.leaves(after.measured.server), jax.tree.leaves(server), strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-5)
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(device.counters for device in devices))
-        assert jax.tree.all(jax.tree.map(np.array_equal, after.truth.devices.tally, stacked))
+        assert jax.tree.all(jax.tree.map(np.array_equal, after.measured.devices.counters, stacked))
     assert trainings >= 3
 
 
 def test_the_new_model_goes_to_participants_only(played: Any) -> None:
     for state, outcome, after in played:
-        before, now = (np.asarray(s.truth.devices.model.head.weight) for s in (state, after))
-        server = np.asarray(after.truth.server.head.weight)
+        before, now = (np.asarray(s.measured.devices.model.head.weight) for s in (state, after))
+        server = np.asarray(after.measured.server.head.weight)
         for n, took_part in enumerate(np.asarray(outcome.trained)):
             np.testing.assert_array_equal(now[n], server if took_part else before[n])
 
 
 def test_whole_samples_keep_step_with_the_simulators_data(played: Any) -> None:
     for _, _, after in played:
-        np.testing.assert_array_less(np.abs(np.asarray(after.truth.devices.waiting_count) - after.queue), 1.01)
-        np.testing.assert_array_less(np.abs(np.asarray(after.truth.devices.buffer_count) - after.data), 2.01)
-        assert int(np.sum(after.truth.devices.tally.unkept_requests)) == 0
+        np.testing.assert_array_less(np.abs(np.asarray(after.measured.devices.waiting_count) - after.queue), 1.01)
+        np.testing.assert_array_less(np.abs(np.asarray(after.measured.devices.buffer_count) - after.data), 2.01)
+        assert int(np.sum(after.measured.devices.counters.unkept_requests)) == 0
 
 
 def test_the_scheduler_sees_what_it_saw_without_a_task(played: Any) -> None:
@@ -108,7 +109,7 @@ def test_the_scheduler_sees_what_it_saw_without_a_task(played: Any) -> None:
         np.testing.assert_array_equal(measured.estimated_accuracy, outcome.accuracy)
         np.testing.assert_array_equal(measured.objectives[1:], outcome.objectives[1:])
         for field in dataclasses.fields(state):
-            if field.name not in ("truth", "key", "last_action"):
+            if field.name not in ("measured", "key", "last_action"):
                 np.testing.assert_array_equal(getattr(state, field.name), getattr(after, field.name))
 
 
@@ -127,7 +128,7 @@ def test_never_more_trainers_than_slots(digits_system: System) -> None:
         state, outcome = advance(digits_system, state, everybody)
         seen.append(int(outcome.executed.train.sum()))
     assert 1 < max(seen) <= digits_system.measured_accuracy.capacities.trainers < 5
-    assert int(state.measured.devices.tally.trained.sum()) > 0
+    assert int(state.measured.devices.counters.trained.sum()) > 0
 
 
 def test_training_pays_and_is_recorded(digits_system: System) -> None:
@@ -160,7 +161,8 @@ def test_an_oracle_can_be_trained() -> None:
         "validation_episodes": 1,
         "fleet_sizes": [5],
     }
-    oracle = build_algorithm("pc-ppo", load_scenario("paper", changes), config_from_document("pc-ppo", options, "test"))
+    config = config_from_document("pc-ppo", options, "test")
+    oracle = build_algorithm("pc-ppo", load_scenario("paper", changes), config, build_system=build_system)
     start = init_checkpoint(oracle, 0)
     after, progress = next(train(oracle, start))
     assert progress.rounds > 0
@@ -177,7 +179,7 @@ def test_memory_decides_how_many_fleets_are_played_at_once(
 ) -> None:
     needed = playing.fleet_bytes(digits_system)
     truth: Any = digits_system.measured_accuracy
-    slots = truth.slots
+    slots = truth.capacities
     assert needed > 2 * digits_system.size * (slots.queue + slots.buffer) * 8 * 8  # images before and after a round
     for room in (0.5, 1.5, 3.5):
         monkeypatch.setattr(playing, "MEMORY_BYTES", truth.working_bytes() + int(room * needed))

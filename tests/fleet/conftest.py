@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from small_fleet import FLEET, SEED, SIZE, Transport
 
+from tandem.federated.build import build_system
 from tandem.federated.fleet.client_round import ClientContext
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import to_bytes
 from tandem.federated.fleet.spec import FleetSpec, build_spec
-from tandem.feel import System, build_system
+from tandem.feel import System
 from tandem.scenario import load_scenario
 
 

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.federated.build import build_system
 from tandem.feel.ages import FRESH_AGE_S
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System
 from tandem.objectives import to_user_units
 from tandem.policy.heuristics import DriftPlusPenalty, Heuristic, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.policy.rollout import EpisodeMeans, rollout_means

@@ -12,17 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem import __version__
+from tandem.api import build_system, resume, train
 from tandem.experiments.trial import RUN, Trial, TrialResult, Values, trial_dir, write_result
 from tandem.federated.fidelity import Fidelity
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System
 from tandem.feel.types import Array
 from tandem.learn.registry import make_config
 from tandem.pareto import cardinality
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.policy.rollout import rollout
 from tandem.rng import FINAL_EVALUATION_SEEDS
-from tandem.runs import trainer as training
 from tandem.runs.evaluation import utility
 from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.front import EXTREMES, landmarks
@@ -68,9 +68,9 @@ def evaluation_target(cell: Trial) -> EvaluationTarget | None:
 def _alone(cell: Trial, folder: Path, yardstick: EvaluationTarget | None) -> Run:
     heard = [LearningCurve(cell.marks, yardstick)]
     if (folder / RECORD).exists():
-        return training.resume(folder, listeners=heard, yardstick=yardstick)
+        return resume(folder, listeners=heard, yardstick=yardstick)
     what = (cell.scenario(), cell.algorithm, cell.preset, cell.seed)
-    return training.train(*what, folder, cell.changes, listeners=heard, yardstick=yardstick)
+    return train(*what, folder, cell.changes, listeners=heard, yardstick=yardstick)
 
 
 def _together(cells: Sequence[Trial], folders: dict[int, Path], yardstick: EvaluationTarget | None) -> Sequence[Run]:
@@ -78,7 +78,9 @@ def _together(cells: Sequence[Trial], folders: dict[int, Path], yardstick: Evalu
     for folder in folders.values():
         shutil.rmtree(folder, ignore_errors=True)  # there are no checkpoints to go on from
     listeners = {cell.seed: [LearningCurve(cell.marks, yardstick)] for cell in cells}
-    return train_seeds(one.scenario(), one.algorithm, one.preset, folders, one.changes, listeners, yardstick)
+    return train_seeds(
+        one.scenario(), one.algorithm, one.preset, folders, one.changes, listeners, yardstick, build_system=build_system
+    )
 
 
 def make_result(cell: Trial, run: Run, yardstick: EvaluationTarget | None) -> TrialResult:

@@ -9,8 +9,8 @@ from tandem.errors import InputError
 from tandem.experiments.reward_source import RewardSource
 from tandem.experiments.scale import Scale, TaskBudget
 from tandem.experiments.trial import make_trials_dir
+from tandem.federated.build import build_system
 from tandem.federated.calibration.driver import MAPPINGS, RESULT, calibrate, write_calibration
-from tandem.feel.system import build_system
 from tandem.scenario import Scenario, load_scenario
 
 Told = Callable[[int, int], None]

@@ -81,7 +81,7 @@ def enqueue(
         waiting=device.waiting.append(device.waiting_count, new),
         waiting_count=device.waiting_count + kept,
         part_request=jnp.maximum(arrived - whole, 0.0),
-        tally=tally,
+        counters=tally,
     )
 
 
@@ -94,7 +94,7 @@ def serve(device: ClientState, serving: Flag, samples_per_request: Scalar, data_
         after,
         waiting_count=jnp.where(serving, 0, device.waiting_count),
         accuracy=jnp.where(count > 0, right / jnp.maximum(count, 1), device.accuracy),
-        tally=_counted(after.counters, served=count, right=right),
+        counters=_counted(after.counters, served=count, correct=right),
     )
 
 
@@ -117,7 +117,7 @@ def _converted(device: ClientState, served: Count, samples_per_request: Scalar, 
         buffer=device.buffer.merge_from(device.buffer_count, new),
         buffer_count=device.buffer_count + kept,
         part_sample=jnp.maximum(made_of_all - made, 0.0),
-        tally=_counted(device.counters, samples=made, discarded=made - kept),
+        counters=_counted(device.counters, samples=made, discarded=made - kept),
     )
 
 
@@ -137,7 +137,7 @@ def finish_training(device: ClientState, train: Flag, in_time: Flag, model: Mode
         device,
         model=jax.tree.map(lambda new, old: jnp.where(in_time, new, old), model, device.model),
         buffer_count=device.buffer_count - gone,
-        tally=_counted(device.counters, trained=taken, lost=gone - taken),
+        counters=_counted(device.counters, trained=taken, lost=gone - taken),
     )
 
 

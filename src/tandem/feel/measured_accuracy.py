@@ -1,61 +1,45 @@
-"""Where accuracy is measured and not estimated: real models behind the simulated devices.
+"""The interface of a measured-accuracy model: real models behind the simulated devices.
 
-The mapping G estimates accuracy from volumes and ages. A ground truth has models and samples of its own, follows what
-the simulator does with them, and counts right answers. The scheduler still sees only the estimate, as in the paper; the
-objectives and the reward are the truth's.
+Without one, the mapping G estimates accuracy from data volumes and ages. A measured-accuracy model holds models and
+samples of its own, follows every round of the simulator, and counts correct answers. The scheduler still observes only
+the estimate, as in the paper; objectives and rewards use the measured accuracy.
 """
 
 from __future__ import annotations
 
-import pkgutil
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 
 from tandem.feel.types import DeviceFlags, PerDevice, RandomKey, Scalar
-from tandem.scenario.schema import Scenario
-
-if TYPE_CHECKING:
-    from tandem.feel.system import System
-
-# What stands behind a scenario's task is a layer further down, and imported only where there is a task.
-BUILDER = "tandem.federated.simulation:build_truth"
 
 
 class RoundInfo(eqx.Module):
-    """What a ground truth is told of a round."""
+    """The part of a round that a measured-accuracy model needs."""
 
-    train: DeviceFlags  # who trained instead of serving
-    trained: DeviceFlags  # whose update arrived in time
+    train: DeviceFlags  # devices that trained instead of serving
+    trained: DeviceFlags  # those of them whose update arrived in time
     arrived: PerDevice  # d
-    dropped: PerDevice  # of those, who found the queue full
+    dropped: PerDevice  # requests of d that found the queue full
     clock_s: Scalar  # at the start of the round
     duration_s: Scalar  # L
 
 
 class MeasuredAccuracy(eqx.Module):
-    """Models that are trained and asked. Its state travels in ``FleetState.truth``."""
+    """Base class of measured-accuracy models. The simulator carries its state in ``FleetState.measured``."""
 
     @abstractmethod
     def init(self, queue: PerDevice, idle_s: Scalar, key: RandomKey) -> Any:
-        """The state in round 0, with the requests of an idle round waiting."""
+        """Return the state before round 0, with the requests of an idle round waiting."""
 
     @abstractmethod
-    def step(self, state: Any, facts: RoundInfo) -> tuple[Any, PerDevice]:
-        """One round: the state after it, and the share of its requests that each device answered rightly.
+    def step(self, state: Any, info: RoundInfo) -> tuple[Any, PerDevice]:
+        """Return the state after a round, and the share of its requests that each device answered correctly.
 
-        A device that served nothing has the accuracy it had when it last did.
+        A device that served nothing keeps the accuracy of the last round in which it served.
         """
 
     def working_bytes(self) -> int:
-        """The memory that a round takes beside the states of all fleets, at most, if it is enough to matter."""
+        """Return an upper bound of the memory a round needs beside the fleets' states; 0 if it is negligible."""
         return 0
-
-
-def build_measured_accuracy(scenario: Scenario, system: System) -> MeasuredAccuracy | None:
-    """The ground truth a scenario asks for, if it does."""
-    if scenario.accuracy.task is None:
-        return None
-    built: MeasuredAccuracy = pkgutil.resolve_name(BUILDER)(scenario, system)
-    return built

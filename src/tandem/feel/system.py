@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from tandem.errors import InputError
 from tandem.feel.accuracy import AccuracyMapping, build_accuracy_mapping
 from tandem.feel.arrivals import ArrivalProcess, build_arrivals
 from tandem.feel.channel import ChannelModel, build_channel
 from tandem.feel.feasibility import check_feasible
-from tandem.feel.measured_accuracy import MeasuredAccuracy, build_measured_accuracy
+from tandem.feel.measured_accuracy import MeasuredAccuracy
 from tandem.feel.numerics import no_fma
 from tandem.feel.types import Objectives, PerDevice, Scalar
 from tandem.feel.worst_case import WorstCase, build_worst_case
@@ -67,11 +69,26 @@ class System(eqx.Module):
     rounds: int = eqx.field(static=True)  # T
     shielded: bool = eqx.field(static=True)
     observation: str = eqx.field(static=True)
-    measured_accuracy: MeasuredAccuracy | None = None  # measures accuracy, where the mapping is not to be believed
+    measured_accuracy: MeasuredAccuracy | None = (
+        None  # measures accuracy with real models; None: the mapping estimates it
+    )
 
 
-def build_system(scenario: Scenario) -> System:
-    """Draw the fleet, derive what the shield needs, and refuse a scenario that no policy can serve."""
+MeasuredAccuracyBuilder = Callable[[Scenario, System], MeasuredAccuracy]
+SystemBuilder = Callable[[Scenario], System]
+
+
+def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder | None = None) -> System:
+    """Draw the fleet, derive what the shield needs, and refuse a scenario that no policy can serve.
+
+    ``measured_accuracy`` builds the model that measures accuracy; without one the mapping estimates it. A scenario with
+    a task needs one: ``tandem.build_system`` passes the federated simulation of the task.
+    """
+    if scenario.accuracy.task is not None and measured_accuracy is None:
+        raise InputError(
+            f"accuracy.task is {scenario.accuracy.task.kind!r}, but this function got no model that measures accuracy; "
+            "call tandem.build_system (or tandem.train, tandem.open_run), or remove the task."
+        )
     table = build_device_table(scenario)
     arrivals = build_arrivals(scenario, table)
     channel = build_channel(scenario, table)
@@ -117,4 +134,6 @@ def build_system(scenario: Scenario) -> System:
         shielded=scenario.shield.enabled,
         observation=scenario.observation,
     )
-    return dataclasses.replace(system, measured_accuracy=build_measured_accuracy(scenario, system))
+    if measured_accuracy is None:
+        return system
+    return dataclasses.replace(system, measured_accuracy=measured_accuracy(scenario, system))

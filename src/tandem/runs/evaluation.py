@@ -14,7 +14,7 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.env import reset
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System
 from tandem.learn.validation import within_tolerance
 from tandem.objectives import OBJECTIVE_KEYS, to_maximised
 from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
@@ -163,7 +163,7 @@ def with_overrides(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System
     if not overrides:
         return run.scenario, run.system()
     scenario = load_scenario(run.folder / SCENARIO, overrides)
-    system = build_system(scenario)
+    system = run.system_builder(scenario)
     check_fits(run, system)
     return scenario, system
 

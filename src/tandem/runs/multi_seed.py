@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tandem.feel.system import SystemBuilder, build_system
 from tandem.learn import train_loop as engine
 from tandem.learn.registry import make_config
 from tandem.runs.final_evaluation import EvaluationTarget
@@ -31,11 +32,13 @@ def train_seeds(
     options: Mapping[str, Any] | Sequence[str] = (),
     listeners: Mapping[int, Sequence[Callback]] | None = None,
     yardstick: EvaluationTarget | None = None,
+    *,
+    build_system: SystemBuilder = build_system,
 ) -> tuple[Run, ...]:
     """Train one run for each seed, into the folder that is named with it. A run's time is its share of that of all."""
     chosen = make_config(algorithm, preset, options)
     loaded = override_shield(chosen, scenario)
-    ready = build_algorithm(algorithm, loaded, chosen)
+    ready = build_algorithm(algorithm, loaded, chosen, build_system=build_system)
     seeds, heard = list(folders), listeners or {}
     began = time.monotonic()
 
@@ -66,4 +69,4 @@ def train_seeds(
                 wall_s,
                 yardstick,
             )
-    return tuple(open_run(folder) for folder in folders.values())
+    return tuple(open_run(folder, build_system=build_system) for folder in folders.values())

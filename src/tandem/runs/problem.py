@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem.errors import InputError
-from tandem.feel.system import build_system
+from tandem.feel.system import SystemBuilder, build_system
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
 from tandem.learn.registry import get_algorithm
@@ -17,7 +17,9 @@ def override_shield(options: AlgorithmConfig, scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"shield": scenario.shield.model_copy(update={"enabled": options.shield})})
 
 
-def build_algorithm(name: str, scenario: Scenario, options: AlgorithmConfig) -> Algorithm:
+def build_algorithm(
+    name: str, scenario: Scenario, options: AlgorithmConfig, *, build_system: SystemBuilder = build_system
+) -> Algorithm:
     """The algorithm on this scenario, and on the other fleet sizes that its options name."""
     sizes: tuple[int, ...] = getattr(options, "fleet_sizes", ())
     systems = tuple(build_system(_resized(scenario, size)) for size in sizes)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tandem.errors import InputError
 from tandem.feel.env import reset
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System, SystemBuilder, build_system
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
@@ -47,6 +47,7 @@ class Run:
     front: Front
     _algorithm: Algorithm = field(repr=False)
     _stored: SavedPolicies = field(repr=False)
+    system_builder: SystemBuilder = field(repr=False)
 
     @property
     def algorithm_name(self) -> str:
@@ -115,7 +116,7 @@ class Run:
         return self._algorithm.policy(one.network, one.normaliser, jnp.asarray(preference, float))
 
 
-def open_run(path: str | Path) -> Run:
+def open_run(path: str | Path, *, build_system: SystemBuilder = build_system) -> Run:
     """Read a finished run; one that is not whole is refused."""
     folder = Path(path)
     record = read_record(folder)
@@ -131,7 +132,7 @@ def open_run(path: str | Path) -> Run:
         raise InputError(
             f"{folder / FRONT}: names a network that {POLICIES} does not hold; restore both from one copy of the run."
         )
-    return Run(folder, record, scenario, options, front, algorithm, stored)
+    return Run(folder, record, scenario, options, front, algorithm, stored, build_system)
 
 
 def write_policies(folder: Path, system: System, stored: SavedPolicies) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
+from tandem.feel.system import SystemBuilder, build_system
 from tandem.io.atomic import atomic_write
 from tandem.learn import train_loop as engine
 from tandem.learn.algorithm import Algorithm
@@ -84,6 +85,8 @@ def train(
     on_progress: Callable[[Progress], object] | None = None,
     listeners: Sequence[Callback] = (),
     yardstick: EvaluationTarget | None = None,
+    *,
+    build_system: SystemBuilder = build_system,
 ) -> Run:
     """Train a front of policies and write it to a folder: ``out``, or one below ``runs`` named after what is trained.
 
@@ -96,12 +99,12 @@ def train(
     chosen = make_config(algorithm, preset, options)
     loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     loaded = override_shield(chosen, loaded)
-    ready = build_algorithm(algorithm, loaded, chosen)
+    ready = build_algorithm(algorithm, loaded, chosen, build_system=build_system)
     folder = Path(out) if out is not None else default_folder(loaded.name, algorithm, preset, seed)
     with new_run_dir(folder):
         record = init_run_dir(folder, loaded, algorithm, preset, chosen, seed)
         _run_to_end(folder, record, ready, _all(listeners, on_progress), yardstick)
-    return open_run(folder)
+    return open_run(folder, build_system=build_system)
 
 
 def resume(
@@ -109,6 +112,8 @@ def resume(
     on_progress: Callable[[Progress], object] | None = None,
     listeners: Sequence[Callback] = (),
     yardstick: EvaluationTarget | None = None,
+    *,
+    build_system: SystemBuilder = build_system,
 ) -> Run:
     """Go on with a run that was interrupted, from its last checkpoint; a finished one is only read.
 
@@ -117,12 +122,12 @@ def resume(
     folder = Path(folder)
     record = read_record(folder)
     if record.status == "finished":
-        return open_run(folder)
-    ready = _algorithm_of(folder, record)
+        return open_run(folder, build_system=build_system)
+    ready = _algorithm_of(folder, record, build_system)
     with run_lock(folder):
         remove_temp_files(folder)
         _run_to_end(folder, read_record(folder), ready, _all(listeners, on_progress), yardstick)
-    return open_run(folder)
+    return open_run(folder, build_system=build_system)
 
 
 def init_run_dir(
@@ -142,9 +147,9 @@ def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Pat
     return Path("runs") / f"{name}-{algorithm}-{preset}-seed{seed}"
 
 
-def _algorithm_of(folder: Path, record: RunRecord) -> Algorithm:
+def _algorithm_of(folder: Path, record: RunRecord, build_system: SystemBuilder) -> Algorithm:
     options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: options")
-    return build_algorithm(record.algorithm, read_scenario(folder), options)
+    return build_algorithm(record.algorithm, read_scenario(folder), options, build_system=build_system)
 
 
 def _all(listeners: Sequence[Callback], on_progress: Callable[[Progress], object] | None) -> list[Callback]:

@@ -61,9 +61,9 @@ def calibrate(
     assert loaded.accuracy.task is not None
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
+    from tandem.federated.build import build_system
     from tandem.federated.calibration.driver import RESULT, SO_FAR, check_kind, write_calibration
     from tandem.federated.calibration.driver import calibrate as fit_to_task
-    from tandem.feel.system import build_system
     from tandem.io.atomic import results_folder
 
     check_kind(mapping)

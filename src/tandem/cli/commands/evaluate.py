@@ -57,11 +57,11 @@ def evaluate(
         check_writable(out, "--out")
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
+    from tandem.api import open_run
     from tandem.experiments.reference_front import reference_hypervolume
     from tandem.rng import EVALUATION_SEED_START
     from tandem.runs.evaluation import evaluate as play
     from tandem.runs.evaluation import with_overrides
-    from tandem.runs.run import open_run
 
     opened = open_run(run)
     scenario, system = with_overrides(opened, overrides or [])

@@ -108,10 +108,10 @@ def run(
 
 def _begun(loaded: Scenario, folder: Path, **said: Any) -> dict[str, Any]:
     """Check everything, then write the run's folder, then play."""
+    from tandem.federated.build import build_system
     from tandem.federated.fleet.config import CONFIG, FleetConfig, load_policy, write_config
     from tandem.federated.fleet.hardware import HARDWARE
     from tandem.federated.flower.launcher import ENGINES, check_installed
-    from tandem.feel.system import build_system
     from tandem.io.atomic import results_folder
     from tandem.runs.trace import check_format
 

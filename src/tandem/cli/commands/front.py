@@ -47,8 +47,8 @@ def front(
         if path is not None:
             check_writable(path, option)
 
+    from tandem.api import open_run
     from tandem.runs.front import sorted_by, write_csv
-    from tandem.runs.run import open_run
 
     opened = open_run(run)
     table = _write(csv, "--csv", run / "front.csv", lambda path: write_csv(path, opened.front))

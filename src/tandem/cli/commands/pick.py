@@ -42,7 +42,7 @@ def pick(
     preference = None if prefer is None else weights(prefer)
     limits = {"min_accuracy": min_accuracy, "max_latency_s": max_latency, "max_energy_j": max_energy}
 
-    from tandem.runs.run import open_run
+    from tandem.api import open_run
 
     opened = open_run(run)
     choice = _choose(opened, preference, limits)

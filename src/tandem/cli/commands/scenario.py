@@ -75,7 +75,7 @@ def _show_devices(loaded: Any, as_json: bool) -> None:
 def check(scenario: ScenarioArgument, overrides: SetOption = None, as_json: JsonOption = False) -> None:
     """Check that a scenario is valid and that its fleet can be served, and say what the shield will hold it to."""
     loaded = load_scenario(scenario, overrides or [])
-    from tandem.feel.system import build_system
+    from tandem.federated.build import build_system
 
     with task_spinner(loaded):
         envelope = build_system(loaded).worst_case

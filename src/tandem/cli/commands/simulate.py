@@ -65,7 +65,7 @@ def simulate(
     loaded = load_scenario(scenario, changes)
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
-    from tandem.feel.system import build_system
+    from tandem.federated.build import build_system
     from tandem.io.atomic import results_folder
     from tandem.runs.simulation import simulate as play
     from tandem.runs.simulation import simulate_histories, summarise

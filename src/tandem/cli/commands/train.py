@@ -103,19 +103,20 @@ def _begin(
 ) -> Run:
     loaded = load_scenario(scenario, overrides)
     use_cores()
+    from tandem import api
     from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET
-    from tandem.runs import trainer as training
+    from tandem.runs.trainer import default_folder
 
     algorithm, preset, seed = algorithm or DEFAULT_ALGORITHM, preset or DEFAULT_PRESET, seed or 0
-    folder = out or training.default_folder(loaded.name, algorithm, preset, seed)
+    folder = out or default_folder(loaded.name, algorithm, preset, seed)
     with _shown(folder, tensorboard) as listeners:
-        return training.train(loaded, algorithm, preset, seed, folder, asked, listeners=listeners)
+        return api.train(loaded, algorithm, preset, seed, folder, asked, listeners=listeners)
 
 
 def _resume(
     folder: Path, given: dict[str, Any], scenario: str | None, overrides: list[str], asked: list[str], tensorboard: bool
 ) -> Run:
-    from tandem.runs import trainer as training
+    from tandem import api
     from tandem.runs.run_dir import read_record
 
     record = read_record(folder)
@@ -124,9 +125,9 @@ def _resume(
     use_cores(record.device.count if record.device.platform == "cpu" else None)
     if record.status == "finished":
         Console(stderr=True).print(f"{folder}: is finished already; nothing was done.", highlight=False, soft_wrap=True)
-        return training.resume(folder)
+        return api.resume(folder)
     with _shown(folder, tensorboard) as listeners:
-        return training.resume(folder, listeners=listeners)
+        return api.resume(folder, listeners=listeners)
 
 
 def _check_agrees(

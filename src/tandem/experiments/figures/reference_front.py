@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.api import open_run
 from tandem.experiments.claims import Algorithms, Experiment, ReportSection, Results, Table, write_csv
 from tandem.experiments.plotting import RANDOM, label
 from tandem.experiments.reference_front import REFERENCE_FRONT
@@ -22,7 +23,6 @@ from tandem.objectives import OBJECTIVE_KEYS, to_maximised, to_user_units
 from tandem.pareto import hypervolume, nondominated_indices
 from tandem.policy.evaluate import evaluate_policies
 from tandem.rng import REFERENCE_FRONT_SEEDS
-from tandem.runs.run import open_run
 from tandem.runs.run_dir import write_json
 from tandem.runs.simulation import episode_keys
 from tandem.stats import mean

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tandem.errors import InputError, did_you_mean
+from tandem.federated.build import build_system
 from tandem.federated.fleet.server_store import ROUNDS, SERVER, server_lock
 from tandem.federated.fleet.spec import FleetSpec, build_spec
 from tandem.feel.system import System
@@ -78,6 +79,6 @@ def load_policy(name: str, prefer: tuple[float, float, float] | None, system: Sy
     folder = Path(name)
     if not folder.is_dir():
         raise InputError(f"--policy {name}: is neither a trained run nor a rule; {did_you_mean(name, HEURISTICS)}.")
-    run = open_run(folder)
+    run = open_run(folder, build_system=build_system)
     check_fits(run, system)
     return run.policy_for(prefer or (1 / 3, 1 / 3, 1 / 3))

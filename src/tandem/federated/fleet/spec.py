@@ -11,8 +11,9 @@ from typing import Any
 import jax
 
 from tandem.errors import InputError
+from tandem.federated.build import build_system
 from tandem.federated.simulation import FederatedSimulation
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System
 from tandem.feel.types import RandomKey
 from tandem.rng import FleetStream, fold_stream
 from tandem.runs.simulation import episode_keys

@@ -20,7 +20,7 @@ from tandem.feel.gym.spaces import action_space, check_action_format, flatten_ac
 from tandem.feel.observation import observe
 from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState
-from tandem.feel.system import System, build_system
+from tandem.feel.system import System, SystemBuilder, build_system
 from tandem.feel.types import Array
 from tandem.objectives import NUM_OBJECTIVES
 from tandem.scenario import Scenario, load_scenario
@@ -70,6 +70,8 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
     - ``overrides``: changes to a preset or file, ``["fleet.size=20"]`` or ``{"fleet.size": 20}``.
     - ``action_format``: "dict" or "box".
     - ``render_mode``: None, or "ansi" for a picture of the fleet in text.
+    - ``build_system``: makes the system of a scenario; ``gymnasium.make`` passes one that also measures accuracy on a
+      scenario's task.
 
     ## Version History
     - v0: first version.
@@ -84,6 +86,8 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
         overrides: Overrides = (),
         action_format: str = "dict",
         render_mode: str | None = None,
+        *,
+        build_system: SystemBuilder = build_system,
     ) -> None:
         check_action_format(action_format)
         check_render_mode(render_mode)

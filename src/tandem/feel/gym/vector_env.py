@@ -28,7 +28,7 @@ from tandem.feel.gym.env import (
 )
 from tandem.feel.gym.spaces import action_space, check_action_format, flatten_action, observation_space, reward_space
 from tandem.feel.state import FleetState
-from tandem.feel.system import build_system
+from tandem.feel.system import SystemBuilder, build_system
 from tandem.objectives import NUM_OBJECTIVES
 from tandem.scenario import Scenario
 
@@ -69,6 +69,8 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
         action_format: str = "dict",
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        *,
+        build_system: SystemBuilder = build_system,
     ) -> None:
         if not isinstance(num_envs, int | np.integer) or isinstance(num_envs, bool) or num_envs < 1:
             raise InputError(f"num_envs is {num_envs!r}; give the number of fleets, 1 or more.")
