@@ -84,7 +84,7 @@ def test_the_calibration_reads_as_it_came_out() -> None:
     text = (ROOT / "docs/system-model.md").read_text(encoding="utf-8")
     found = json.loads((ROOT / "docs/data/calibration.json").read_text(encoding="utf-8"))
     rows = {f"{name} corner": point for name, point in found["corners"].items()}
-    rows["median of feasible rules"] = found["medians"]
+    rows["median of feasible heuristics"] = found["medians"]
     for name, point in rows.items():
         assert f"| {name} | " + " | ".join(f"{value:.3g}" for value in point) + " |" in text
     spans = zip(found["lowest"], found["highest"], strict=True)
