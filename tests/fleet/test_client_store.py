@@ -73,8 +73,8 @@ def test_a_run_cannot_name_any_folder(
 def test_two_processes_do_not_work_at_once(problem: FleetSpec, places: list[ClientContext], tmp_path: Path) -> None:
     first = to_bytes(plan_round(problem, Threshold(), init_server(problem, "test")).instructions[0])
     holding = (
-        "import sys, time, pathlib\nfrom tandem.federated.fleet.client_store import alone_with\n"
-        "with alone_with(pathlib.Path(sys.argv[1]), 1.0):\n    print('held', flush=True)\n    time.sleep(60)\n"
+        "import sys, time, pathlib\nfrom tandem.federated.fleet.client_store import file_lock\n"
+        "with file_lock(pathlib.Path(sys.argv[1]), 1.0):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", holding, str(path_of(tmp_path, "test", 0))], stdout=subprocess.PIPE, text=True

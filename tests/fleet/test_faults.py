@@ -174,7 +174,7 @@ def test_a_device_refuses_what_is_not_for_it(problem: FleetSpec, places: list[Cl
     refused = {
         "device": later.model_copy(update={"device": 1}),
         "round": first.model_copy(update={"round": 3}),
-        "world": later.model_copy(update={"round": 5, "world": "0123456789abcdef"}),
+        "fingerprint": later.model_copy(update={"round": 5, "fingerprint": "0123456789abcdef"}),
         "weights": later.model_copy(update={"round": 5, "weights": {"x": np.zeros(3, np.float32)}}),
     }
     before = fleet.stations[0]

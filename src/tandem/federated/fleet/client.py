@@ -61,7 +61,7 @@ def handle_instruction(
         raise ProtocolError(f"device: the instruction is for device {order.device}, and this is {place.number}.")
     if order.fingerprint != place.spec.fingerprint:
         raise ProtocolError(
-            "world: the run is of another scenario or seed than this device; start it with the run's scenario.yaml and "
+            "fingerprint: the run is of another scenario or seed than this device; start it with the run's scenario.yaml and "
             "--seed."
         )
     if station is None or station.run != order.run:
@@ -100,7 +100,7 @@ def _settled(station: ProtocolState, order: Instruction, model: Model) -> Protoc
     if station.unsettled and order.acknowledged == station.round:
         counts = commit_update(counts, model)
     else:  # it has forgotten what it sent, with its disk: a model is news all the same
-        counts = eqx.tree_at(lambda c: c.device.model, counts, model)
+        counts = eqx.tree_at(lambda c: c.client.model, counts, model)
     # The server leaves out a model that this device once had; it sends it if the report says that it is not settled.
     settled = station.settled if order.weights is None else order.acknowledged
     return dataclasses.replace(station, settled=settled, unsettled=False, snapshot=counts)

@@ -74,7 +74,7 @@ def slice_device(state: FleetState, number: int) -> FleetState:
         return leaf[number : number + 1] if jnp.shape(leaf) == (size,) else leaf
 
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    shared = {name: fields.pop(name) for name in ("key", "round", "clock_s", "last_duration_s", "truth")}
+    shared = {name: fields.pop(name) for name in ("key", "round", "clock_s", "last_duration_s", "measured")}
     return FleetState(**{name: jax.tree.map(own, part) for name, part in fields.items()}, **shared)
 
 
