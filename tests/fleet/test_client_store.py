@@ -72,13 +72,13 @@ def test_a_run_cannot_name_any_folder(
 
 def test_two_processes_do_not_work_at_once(problem: FleetSpec, places: list[ClientContext], tmp_path: Path) -> None:
     first = to_bytes(plan_round(problem, Threshold(), init_server(problem, "test")).instructions[0])
+    lock = path_of(tmp_path, "test", 0).with_suffix(".lock")
+    lock.parent.mkdir()
     holding = (
-        "import sys, time, pathlib\nfrom tandem.federated.fleet.client_store import file_lock\n"
+        "import sys, time, pathlib\nfrom tandem.io.locks import file_lock\n"
         "with file_lock(pathlib.Path(sys.argv[1]), 1.0):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", holding, str(path_of(tmp_path, "test", 0))], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", holding, str(lock)], stdout=subprocess.PIPE, text=True)
     device = ClientHandler(places[0], tmp_path, SimulatedHardware(), patience_s=0.2)
     try:
         assert process.stdout is not None

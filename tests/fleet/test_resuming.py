@@ -14,12 +14,13 @@ from tandem.cli.main import app
 from tandem.errors import InputError
 from tandem.federated.fleet import server_store as ledger
 from tandem.federated.fleet.client_round import ClientContext
-from tandem.federated.fleet.client_store import ClientHandler, write_durably
+from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.config import FleetConfig, write_config
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, to_bytes
 from tandem.federated.fleet.runner import run_to_folder
 from tandem.federated.fleet.spec import FleetSpec
+from tandem.io.tree_io import write_arrays
 from tandem.scenario import load_scenario
 
 ROUNDS = 7
@@ -96,13 +97,13 @@ def test_a_round_that_was_half_kept_is_played_again(
     folder = tmp_path / "half"
     settings = begun(folder)
 
-    def ended(path: Path, *arrays: Any) -> None:
+    def ended(path: Path, *arrays: Any, **options: Any) -> None:
         """Ended with the round's file in its place, and the server's not."""
         if path.name == ledger.SERVER and (folder / ledger.ROUNDS / "000003.safetensors").exists():
             raise KeyboardInterrupt
-        write_durably(path, *arrays)
+        write_arrays(path, *arrays, **options)
 
-    monkeypatch.setattr(ledger, "write_durably", ended)
+    monkeypatch.setattr(ledger, "write_arrays", ended)
     with pytest.raises(KeyboardInterrupt):
         run_to_folder(folder, settings, problem, carrier(places, folder))
     monkeypatch.undo()

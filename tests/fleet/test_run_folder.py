@@ -94,7 +94,8 @@ def test_a_device_listens_and_outlives_who_calls(
     while not address.exists() and time.monotonic() < until_s:
         time.sleep(0.05)
     first = plan_round(problem, Threshold(), init_server(problem, "socket")).instructions[0]
-    order, of_another_seed = (to_bytes(first.model_copy(update={"fingerprint": w})) for w in (first.fingerprint, "0" * 16))
+    order = to_bytes(first)
+    of_another_seed = to_bytes(first.model_copy(update={"fingerprint": "0" * 16}))
     for said in (b"noise", of_another_seed, order):  # who says nonsense, or hangs up, is forgotten
         with Client(str(address), family="AF_UNIX") as caller:
             caller.send_bytes(said)
@@ -102,7 +103,7 @@ def test_a_device_listens_and_outlives_who_calls(
         caller.send_bytes(order)
         assert caller.poll(30)
         assert from_bytes(Report, caller.recv_bytes()).round == 0
-    assert "refused: fingerprint: the run is of another scenario or seed than this device" in capsys.readouterr().err
+    assert "refused: fingerprint: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

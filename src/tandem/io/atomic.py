@@ -12,17 +12,32 @@ from tandem.errors import InputError
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path to write to, which takes the place of ``path`` when the block ends well."""
+def atomic_write(path: Path, durable: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write to, which replaces ``path`` when the block ends without an error.
+
+    With ``durable`` the file and its directory entry are flushed to disk, so that the file survives a power cut.
+    """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
         temporary.chmod(0o644)
+        if durable:
+            _flush(temporary)  # before it is moved: otherwise a power cut could leave an empty file in its place
         temporary.replace(path)
+        if durable:
+            _flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def results_folder(folder: Path, *markers: str) -> Path:

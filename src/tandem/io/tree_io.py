@@ -46,9 +46,9 @@ def restore_arrays(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path)
     return whole
 
 
-def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any]) -> None:
-    """Write arrays and a note, all or nothing. The same arrays give the same bytes."""
-    with atomic_write(path) as temporary:
+def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any], durable: bool = False) -> None:
+    """Write arrays and a note, all or nothing; ``durable`` as in ``atomic_write``. Equal arrays give equal bytes."""
+    with atomic_write(path, durable) as temporary:
         save_file(arrays, temporary, metadata={NOTE: json.dumps(note)})
 
 

@@ -61,8 +61,8 @@ def handle_instruction(
         raise ProtocolError(f"device: the instruction is for device {order.device}, and this is {place.number}.")
     if order.fingerprint != place.spec.fingerprint:
         raise ProtocolError(
-            "fingerprint: the run is of another scenario or seed than this device; start it with the run's scenario.yaml and "
-            "--seed."
+            "fingerprint: the run has another scenario or seed than this device; start the device with the run's "
+            "scenario.yaml and --seed."
         )
     if station is None or station.run != order.run:
         station = initial_state(place, order.run, order.clock_s)

@@ -5,11 +5,6 @@ Runs do not share a file: a message that strays in from another run cannot make 
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +16,11 @@ from tandem.federated.fleet.client import ProtocolState, handle_instruction, ini
 from tandem.federated.fleet.client_round import ClientContext, ClientSnapshot
 from tandem.federated.fleet.hardware import Hardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
-from tandem.io.atomic import atomic_write
-from tandem.io.tree_io import Arrays, flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.locks import file_lock
+from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 
 REPORT = "report"
 COUNTS = "counts."
-POLL_S = 0.05
 
 
 def path_of(folder: Path, run: str, number: int) -> Path:
@@ -40,23 +34,7 @@ def save(path: Path, station: ProtocolState) -> None:
     arrays = {COUNTS + name: array for name, array in flatten_arrays(station.snapshot).items()}
     arrays[REPORT] = np.frombuffer(report, np.uint8)
     note = {name: getattr(station, name) for name in ("run", "number", "round", "settled", "unsettled")}
-    write_durably(path, arrays, note)
-
-
-def write_durably(path: Path, arrays: Arrays, note: Mapping[str, Any]) -> None:
-    """Write arrays and a note, all or nothing, onto the disk itself."""
-    with atomic_write(path) as temporary:
-        write_arrays(temporary, arrays, note)
-        _sync(temporary)  # before it takes its place, or a power cut could leave an empty file there
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_arrays(path, arrays, note, durable=True)
 
 
 def load(path: Path, place: ClientContext) -> ProtocolState | None:
@@ -77,23 +55,6 @@ def load(path: Path, place: ClientContext) -> ProtocolState | None:
     return ProtocolState(snapshot=counts, report=report, **fields)
 
 
-@contextmanager
-def file_lock(path: Path, patience_s: float) -> Iterator[None]:
-    """No other process works on this state meanwhile; TimeoutError if one does for longer than ``patience_s``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    until_s = time.monotonic() + patience_s
-    with path.with_suffix(".lock").open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until_s:
-                    raise TimeoutError(f"{path}: another process is at work on it.") from None
-                time.sleep(POLL_S)
-        yield  # the lock goes with the file, also when the process dies
-
-
 PATIENCE_S = 20.0
 
 
@@ -110,7 +71,8 @@ class ClientHandler:
         """Obey, remember, report: in this order, so that what was reported is never forgotten."""
         order = from_bytes(Instruction, data)
         path = path_of(self.folder, order.run, self.context.number)
-        with file_lock(path, self.patience_s):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with file_lock(path.with_suffix(".lock"), self.patience_s):
             before = load(path, self.context)
             after, report = handle_instruction(self.context, before, order, self.hardware)
             if after is not before:

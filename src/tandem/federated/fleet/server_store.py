@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import InputError
-from tandem.federated.fleet.client_store import file_lock, write_durably
 from tandem.federated.fleet.server import RoundRecord, TimedRound, aggregate_round
 from tandem.federated.fleet.server_plan import ServerState, init_server, plan_round
 from tandem.federated.fleet.spec import FleetSpec
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays
+from tandem.io.locks import file_lock
+from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 from tandem.policy.base import Policy
 
 SERVER, ROUNDS = "server.safetensors", "rounds"
@@ -33,8 +33,8 @@ def save_round(folder: Path, server: ServerState, played: TimedRound) -> None:
     refused = {str(device): reason for device, reason in closed.refused.items()}
     (folder / ROUNDS).mkdir(exist_ok=True)
     note = {"run": server.run, "wall_s": played.wall_s, "refused": refused}
-    write_durably(_path(folder, number), flatten_arrays(_fields(closed, ROUND_FIELDS)), note)
-    write_durably(folder / SERVER, flatten_arrays(_fields(server, SERVER_FIELDS)), {"run": server.run})
+    write_arrays(_path(folder, number), flatten_arrays(_fields(closed, ROUND_FIELDS)), note, durable=True)
+    write_arrays(folder / SERVER, flatten_arrays(_fields(server, SERVER_FIELDS)), {"run": server.run}, durable=True)
 
 
 def load_run(folder: Path, problem: FleetSpec, policy: Policy, run: str) -> tuple[ServerState, list[TimedRound]]:
@@ -60,7 +60,7 @@ def server_lock(folder: Path) -> Iterator[None]:
     """Nobody else plays a run in this folder meanwhile: two servers would contradict each other."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(file_lock(folder / SERVER, 0.0))
+            stack.enter_context(file_lock((folder / SERVER).with_suffix(".lock")))
         except TimeoutError:
             raise InputError(f"{folder}: a server is at work there; stop it first, or name another --out.") from None
         yield
