@@ -98,7 +98,7 @@ def test_the_order_and_size_of_parts_change_nothing(
     paper_run: Run, evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Five seeds of three devices at once: parts of seeds, 12 = 5 + 5 + 2, and policies one by one.
-    monkeypatch.setattr(playing_module, "AT_ONCE", {jax.default_backend(): 15})
+    monkeypatch.setattr(playing_module, "MAX_BATCH", {jax.default_backend(): 15})
     told: list[tuple[int, int]] = []
     again = evaluated(
         paper_run,
@@ -109,7 +109,7 @@ def test_the_order_and_size_of_parts_change_nothing(
     count = len(paper_run.front.policies)
     assert told == [(done, count) for done in range(count + 1)]
     # Two policies at once, the last part filled up if their number is odd.
-    monkeypatch.setattr(playing_module, "AT_ONCE", {jax.default_backend(): 2 * 3 * 12})
+    monkeypatch.setattr(playing_module, "MAX_BATCH", {jax.default_backend(): 2 * 3 * 12})
     again = evaluated(paper_run, range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12))
     np.testing.assert_allclose(again.rewards, evaluation.rewards, rtol=1e-4, atol=1e-6)
 
@@ -156,7 +156,7 @@ def test_what_does_not_change_shapes_fits_the_papers_network(paper_run: Run) -> 
     ("override", "said"),
     [
         ("fleet.size=30", "trained for 3 devices and cannot decide for 30"),
-        ("observation=paper", "'full' observation"),
+        ("observation=minimal", "'full' observation"),
         ("fleet.sise=30", "write 'size'"),
         ("fleet.size", "is not field=value"),
     ],

@@ -108,7 +108,7 @@ def test_the_scenario_of_another_fleet(run: Path) -> None:
 
 
 def test_weights_of_another_network(run: Path) -> None:
-    edit(run / "run.json", options={**read_record(run).config, "width": 16})
+    edit(run / "run.json", config={**read_record(run).config, "width": 16})
     said = refusal(tandem.open_run, run)
     assert "policies.safetensors" in said
     assert "run.json" in said
@@ -135,8 +135,8 @@ def test_a_front_and_networks_that_do_not_belong_together(run: Path) -> None:
     ("fields", "said"),
     [
         ({"algorithm": "magic"}, "algorithm magic"),
-        ({"options": {"clip_eps": 5}}, "options: clip is 5"),
-        ({"options": {"klip": 0.1}}, "write 'clip'"),
+        ({"config": {"clip_eps": 5}}, "clip_eps is 5"),
+        ({"config": {"clip_esp": 0.1}}, "clip_eps"),
         ({"seed": "many"}, "seed is 'many'"),
         ({"status": "confused"}, "status"),
     ],

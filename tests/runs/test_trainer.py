@@ -69,7 +69,7 @@ def test_stopped_twice_it_ends_the_same(name, options, small, tmp_path, monkeypa
 
 def test_a_run_keeps_its_budget_and_counts_every_use(run: Run, small: Scenario) -> None:
     record = run.record
-    assert record.rounds == record.training_rounds + record.validation_rounds <= TINY["rounds"]
+    assert record.rounds == record.training_rounds + record.validation_rounds <= TINY["budget"]
     assert record.validation_rounds == 6 * small.rounds  # six preferences, one episode each
     assert record.measuring_rounds == len(run.front.policies) * len(FINAL_EVALUATION_SEEDS) * small.rounds
     assert record.versions.keys() == {"python", "jax", "jaxlib", "equinox", "optax", "numpy"}
@@ -151,11 +151,11 @@ def test_tensorboard_gets_a_point_for_each_chunk(small: Scenario, tmp_path: Path
 
 
 def test_a_preset_changes_the_defaults_and_the_user_the_preset() -> None:
-    chosen = make_config("c-moppo", "paper", ["clip=0.3", "reference=[0, 6, 50]", "learning_rate=1e-4"])
+    chosen = make_config("c-moppo", "literal", ["clip_eps=0.3", "reference_point=[0, 6, 50]", "learning_rate=1e-4"])
     assert (chosen.clip_eps, chosen.reference_point, chosen.learning_rate) == (0.3, (0, 6, 50), 1e-4)
     assert chosen.ratio_scope == "fleet"  # the preset's
     assert chosen.gamma == 0.99  # the default
-    assert make_config("c-moppo", "paper", {"clip_eps": 0.3}).clip_eps == 0.3
+    assert make_config("c-moppo", "literal", {"clip_eps": 0.3}).clip_eps == 0.3
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
