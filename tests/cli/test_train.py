@@ -43,13 +43,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.Complete
     folder = tmp_path_factory.mktemp("undisturbed")
     done = process(folder, *TANDEM, "--json")
     assert done.returncode == 0, done.stderr
-    done.folder = folder / "runs" / "paper-tandem-default-seed0"
+    done.folder = folder / "runs" / "paper-pc-ppo-default-seed0"
     return done
 
 
 def test_json_alone_on_stdout(undisturbed) -> None:
     document = json.loads(undisturbed.stdout)
-    assert document["folder"] == "runs/paper-tandem-default-seed0"
+    assert document["folder"] == "runs/paper-pc-ppo-default-seed0"
     assert [document[name] for name in ("algorithm", "preset", "seed")] == ["pc-ppo", "default", 0]
     assert document["hypervolume"] > 0
     assert document["rounds"] <= 300
@@ -125,7 +125,7 @@ def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, undistu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--algorithm", "c-moppo"], "begun with tandem"),
+        (["--algorithm", "c-moppo"], "begun with pc-ppo"),
         (["--preset", "quick"], "begun with default"),
         (["--seed", "1"], "begun with 0"),
         (["--budget", "400"], "begun with budget=300"),
@@ -153,7 +153,7 @@ def test_what_agrees_with_the_run_is_not(tandem, undisturbed) -> None:
     [
         (["papre"], "write 'paper'"),
         (["--algorithm", "cmoppo"], "write 'c-moppo'"),
-        (["--preset", "paper"], "tandem has no such preset; use one of default, quick"),
+        (["--preset", "paper"], "pc-ppo has no such preset; use one of default, quick"),
         (["--train-set", "learning_rte=0.1"], "write 'learning_rate'"),
         (["--train-set", "clip_eps=2"], "clip_eps is 2; write a number < 1"),
         (["--train-set", "clip_eps"], "--train-set clip_eps=0.2"),

@@ -25,7 +25,7 @@ NAMES = (
     "accuracy-mapping, top3 or all of these"
 )
 SCALES = (
-    "smoke (minutes: whether it runs), cpu (an hour or two on two cores) or paper (10 seeds of 10^6 rounds, on a GPU)"
+    "smoke (minutes: whether it runs), cpu (an hour or two on two cores) or full (10 seeds of 10^6 rounds, on a GPU)"
 )
 
 
@@ -55,7 +55,7 @@ def reproduce(
         typer.Option(
             "--algorithm",
             metavar="NAME",
-            help="Compare only this one, or with it if repeated; default: all seven; c-moppo and tandem for "
+            help="Compare only this one, or with it if repeated; default: all seven; c-moppo and pc-ppo for "
             "accuracy-mapping.",
             show_default=False,
         ),

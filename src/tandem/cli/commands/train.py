@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tandem.runs.trainer import Callback
 
 # As text: what they are is only known to modules that import JAX, and help should not wait for it.
-ALGORITHMS = "tandem (one network for any preference), c-moppo (the paper's), pg-morl, s-ppo, r-ppo, moea-d or nsga2"
-PRESETS = "default, quick (a fifth to a third of the rounds) or, for the paper's algorithms, paper (its settings)"
+ALGORITHMS = "pc-ppo (one network for any preference), c-moppo (the paper's), pg-morl, s-ppo, r-ppo, moea-d or nsga2"
+PRESETS = "default, quick (a fifth to a third of the rounds) or, for the paper's algorithms, literal (its settings)"
 
 
 def train(
@@ -37,7 +37,7 @@ def train(
         ),
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"{ALGORITHMS}; default: tandem.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help=f"{ALGORITHMS}; default: pc-ppo.", show_default=False)
     ] = None,
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"{PRESETS}; default: default.", show_default=False)
@@ -50,7 +50,7 @@ def train(
         Path | None,
         typer.Option(help="Folder for the run; default: runs/SCENARIO-ALGORITHM-PRESET-seedN.", show_default=False),
     ] = None,
-    rounds: Annotated[
+    budget: Annotated[
         int | None,
         typer.Option(min=1, help="Environment rounds to spend, validation included, if not the preset's."),
     ] = None,
@@ -78,7 +78,7 @@ def train(
     seeds. Ctrl-C, a crash or a kill costs a few seconds of work: go on with --resume.
     """
     asked = list(settings or [])
-    asked += [] if rounds is None else [f"budget={rounds}"]
+    asked += [] if budget is None else [f"budget={budget}"]
     asked += [] if shield is None else [f"shield={str(shield).lower()}"]
     if resume is None:
         run = _begin(scenario or "paper", overrides or [], algorithm, preset, seed, out, asked, tensorboard)
