@@ -1,48 +1,79 @@
-"""The ``tandem`` command. Thin: parse, call, print; a user's mistake is one sentence and exit code 2."""
+"""The ``tandem`` command. A user's mistake is reported in one sentence, with exit code 2."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
 from tandem import __version__
-from tandem.cli.commands import (
-    calibrate,
-    evaluate,
-    fleet,
-    front,
-    pick,
-    pretrain,
-    reproduce,
-    runs,
-    scenario,
-    simulate,
-    train,
-)
 from tandem.errors import InputError
+
+
+class Command(NamedTuple):
+    """Where a command is defined, and its line in ``tandem --help``."""
+
+    target: str  # module below tandem.cli.commands, and the function or typer.Typer in it
+    summary: str
+
+
+COMMANDS = {
+    "scenario": Command("scenario:app", "List, show and check scenarios."),
+    "simulate": Command("simulate:simulate", "Simulate a heuristic policy on a scenario and report what it achieves."),
+    "train": Command("train:train", "Train a front of policies for a scenario."),
+    "runs": Command("runs:runs", "List the training runs below a folder, oldest first."),
+    "front": Command("front:front", "Show the policies of a run's front, and write them as a table and a figure."),
+    "pick": Command("pick:pick", "Choose one policy of a run's front by preference, limits or knee."),
+    "evaluate": Command("evaluate:evaluate", "Evaluate a run's front on new seeds, or on a changed scenario."),
+    "reproduce": Command("reproduce:reproduce", "Reproduce the figures and tables of the paper."),
+    "calibrate": Command("calibrate:calibrate", "Fit the accuracy mapping of a scenario to a task."),
+    "pretrain": Command("pretrain:pretrain", "Pre-train the model of a task."),
+    "fleet": Command("fleet:app", "Run a fleet for real: devices and server as processes, over Flower."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A command group that imports the module of a command only when the command is used.
+
+    Most commands import JAX, which takes a second or two; ``tandem --help`` and ``tandem front`` do not need it.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, command in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=command.summary))  # enough for the help; replaced when used
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Import the command that the arguments name."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """Import the module of a command."""
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    target = getattr(importlib.import_module(f"tandem.cli.commands.{module}"), attribute)
+    if isinstance(target, typer.Typer):
+        return get_group(target)
+    single = typer.Typer(add_completion=False)
+    single.command(name)(target)
+    return get_command(single)
+
 
 app = typer.Typer(
     name="tandem",
-    help="Schedule training and inference on fleets of edge devices.",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(scenario.app, name="scenario")
-app.command("simulate")(simulate.simulate)
-app.command("train")(train.train)
-app.command("runs")(runs.runs)
-app.command("front")(front.front)
-app.command("pick")(pick.pick)
-app.command("evaluate")(evaluate.evaluate)
-app.command("reproduce")(reproduce.reproduce)
-app.command("calibrate")(calibrate.calibrate)
-app.command("pretrain")(pretrain.pretrain)
-app.add_typer(fleet.app, name="fleet")
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,13 +84,15 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
 ) -> None:
     """Schedule training and inference on fleets of edge devices."""
 
 
-def _keep_compiled_programs() -> None:
-    """Let JAX keep what it compiles in the user's cache, so that the second run starts at once."""
+def _use_compilation_cache() -> None:
+    """Let JAX keep compiled programs in the user's cache, so that a second run starts faster."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem" / "jax"
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
@@ -69,16 +102,16 @@ def _keep_compiled_programs() -> None:
 
 def main() -> None:
     """Run the command line."""
-    _keep_compiled_programs()
+    _use_compilation_cache()  # before JAX is imported
     try:
         app()
     except InputError as error:
         print(f"tandem: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("tandem: interrupted; nothing half-written was left.", file=sys.stderr)
+        print("tandem: interrupted; no partial files were left.", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of our output (such as head) has gone; that is its right.
+        # The reader of the output (such as head) has closed the pipe, which is not an error.
         sys.stderr.close()
         sys.exit(141)
