@@ -1,12 +1,12 @@
-"""How fast fleets of real models are: one fleet, one device after another, and many fleets at once.
+"""Measure the speed of fleets of real models: one fleet, one client after another, and many fleets at once.
 
     python benchmarks/federated.py [--task cifar10 --data FOLDER] [--devices 10] [--rounds 100] [--json]
 
-The first row is the whole of an episode of the rule ``threshold`` with accuracy measured, compiled as one program. The
-second replays the same rounds in the way of federated simulators, one compiled call for every device and step, all
-compiled beforehand, and says how many accuracies, by device and round, come out the same: not all, for one device's
-products may be rounded otherwise than ten devices', and an answer that hangs in the balance falls to the other side.
-The others play many fleets at once, which is how an oracle trains.
+The first row is a whole episode of the heuristic ``threshold`` with measured accuracy, compiled as one program. The
+second replays the same rounds as federated simulators do, one compiled call for every client and step, all compiled
+beforehand, and prints the share of accuracies (by device and round) that are the same. It is not 100 %: the products of
+one client may be rounded differently from those of ten, which changes answers that are almost tied. The other rows
+simulate many fleets at once, as training with measured rewards does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.federated import client as one
+from tandem.federated import client
 from tandem.federated.build import build_system
 from tandem.federated.fedavg import federated_average
 from tandem.feel import reset
@@ -42,7 +42,7 @@ def timed(function, *arguments):
 
 
 def best_time(function, *arguments, seconds: float = 2.0) -> float:
-    """The shortest of several runs, if they are short."""
+    """Return the shortest of several runs, if they are short."""
     runs = []
     while sum(runs) < seconds:
         runs.append(timed(function, *arguments)[1])
@@ -54,40 +54,44 @@ def member(tree, index):
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def apart(tree, count: int):
+def unstack(tree, count: int):
     return [member(tree, index) for index in range(count)]
 
 
-def one_after_another(system, clock_s, outcome, rounds: int):
-    """The rounds of an episode replayed device by device. Returns the accuracies, [rounds, devices]."""
-    truth = system.truth
-    serve, update = eqx.filter_jit(one.serve), eqx.filter_jit(one.train)
-    trained, receive = eqx.filter_jit(one.finish_training), eqx.filter_jit(one.enqueue)
+def one_by_one(system, clock_s, outcome, rounds: int):
+    """Replay the rounds of an episode client by client. Returns the accuracies, [rounds, devices]."""
+    task = system.measured_accuracy
+    serve, update = eqx.filter_jit(client.serve), eqx.filter_jit(client.train)
+    finish, enqueue = eqx.filter_jit(client.finish_training), eqx.filter_jit(client.enqueue)
     average = eqx.filter_jit(federated_average)
     fleet_key, _ = jax.random.split(episode_keys([0])[0])
-    start = truth.start(
+    start = task.init(
         reset(system, fleet_key).queue, system.idle_round_s, fold_stream(fleet_key, FleetStream.MEASURED_ACCURACY)
     )
-    server, devices, worlds = start.server, apart(start.devices, system.size), apart(start.worlds, system.size)
+    server, clients, drifts = (
+        start.server_model,
+        unstack(start.clients, system.size),
+        unstack(start.drifts, system.size),
+    )
     accuracies = []
     for t in range(rounds):
-        facts = member(outcome, t)
-        train, in_time = np.asarray(facts.executed.train), np.asarray(facts.trained)
+        this = member(outcome, t)
+        train, in_time = np.asarray(this.executed.train), np.asarray(this.trained)
         for n in range(system.size):
-            limits = truth.samples_per_request[n], truth.data_limit[n]
-            devices[n] = serve(devices[n], ~facts.executed.train[n], *limits)
-        accuracies.append([device.accuracy for device in devices])
+            limits = task.samples_per_request[n], task.data_limit[n]
+            clients[n] = serve(clients[n], ~this.executed.train[n], *limits)
+        accuracies.append([one.accuracy for one in clients])
         who = np.flatnonzero(in_time)
         if len(who):
-            updates = [update(devices[n], server, truth.iterations, truth.learning_rate) for n in who]
-            samples = jnp.stack([devices[n].buffer_count for n in who]).astype(float)
+            updates = [update(clients[n], task.algorithm, server, task.iterations, task.learning_rate) for n in who]
+            samples = jnp.stack([clients[n].buffer_count for n in who]).astype(float)
             server = average(server, jax.tree.map(lambda *leaves: jnp.stack(leaves), *updates), samples)
         for n in np.flatnonzero(train):
-            devices[n] = trained(devices[n], facts.executed.train[n], facts.trained[n], server)
-        middle_s, admitted = clock_s[t] + facts.duration_s / 2, facts.arrived - facts.dropped
+            clients[n] = finish(clients[n], this.executed.train[n], this.trained[n], server)
+        middle_s, admitted = clock_s[t] + this.duration_s / 2, this.arrived - this.dropped
         for n in range(system.size):
-            around = (truth.pool, truth.drift, worlds[n], admitted[n], middle_s, truth.slots.arrivals)
-            devices[n] = receive(devices[n], *around)
+            requests = (task.pool, task.drift, drifts[n], admitted[n], middle_s, task.capacities.arrivals)
+            clients[n] = enqueue(clients[n], *requests)
     return jnp.asarray(accuracies)
 
 
@@ -97,8 +101,8 @@ def measure(system, counts) -> dict:
     again_s = best_time(rollout, system, rule, episode_keys([0]))
     plain = jax.device_get((states.clock_s, outcome))
     clock_s, outcome = member(plain, 0)
-    one_after_another(system, clock_s, outcome, min(system.rounds, 10))  # compiles
-    replayed, replay_s = timed(one_after_another, system, clock_s, outcome, system.rounds)
+    one_by_one(system, clock_s, outcome, min(system.rounds, 10))  # compiles
+    replayed, replay_s = timed(one_by_one, system, clock_s, outcome, system.rounds)
     same = np.mean(np.abs(np.asarray(replayed) - np.asarray(outcome.accuracy)) < 1e-6)
     rows = []
     for count in counts:

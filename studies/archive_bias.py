@@ -18,20 +18,21 @@ from pathlib import Path
 
 import numpy as np
 
+from tandem.api import train
 from tandem.federated.build import build_system
 from tandem.learn import train_loop as engine
 from tandem.pareto import hypervolume
 from tandem.policy.evaluate import evaluate_policies
-from tandem.runs import trainer as training
 from tandem.runs.problem import override_shield
 from tandem.runs.simulation import episode_keys
+from tandem.runs.trainer import Callback
 from tandem.scenario import load_scenario
 
 SEEDS = range(500, 508)
 OPTIONS = {"validation_episodes": 3, "archive_size": 50, "extension_steps": 8}  # as digits at scale paper
 
 
-class Last(training.Callback):
+class Last(Callback):
     """Keeps the algorithm, and the archive as it stood at last."""
 
     def standing(self, algorithm, now, seed, index=None):
@@ -84,7 +85,7 @@ def main() -> None:
     last, changes = Last(), {"rounds": options.rounds, **OPTIONS}
     with tempfile.TemporaryDirectory() as folder:
         what = (measured if options.oracle else estimated, "c-moppo", "default", options.seed, Path(folder) / "run")
-        training.train(*what, changes, listeners=[last])
+        train(*what, changes, listeners=[last])
     result = found(last, build_system(override_shield(last.algorithm.config, measured)))
     if options.json:
         asked = {"task": options.task, "oracle": options.oracle, "seed": options.seed, "options": changes}

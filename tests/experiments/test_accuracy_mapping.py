@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fakes import Pretending, Silent
+from tandem.api import open_run
 from tandem.errors import InputError
 from tandem.experiments import calibrate_scale, plan, reproduce
 from tandem.experiments.figures.accuracy_mapping import _faster, best_in_each, reward_sources, total_decrease, trials
@@ -23,7 +24,6 @@ from tandem.federated.build import build_system
 from tandem.objectives import to_user_units
 from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.evaluation import evaluate
-from tandem.runs.run import open_run
 
 FITTED = [RewardSource("digits", kind, (0.04, 100.0, 0.002), 0.005, 0.97, 2) for kind in MAPPINGS]
 ON_DIGITS = SMOKE.for_task("digits", FITTED)

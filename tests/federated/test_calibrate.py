@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tandem.cli.main import main
 from tandem.federated.build import build_system
 from tandem.federated.calibration.cache import MeasurementCache
-from tandem.federated.calibration.driver import SO_FAR, _title, calibrate
+from tandem.federated.calibration.driver import SO_FAR, calibrate, measurement_id
 from tandem.federated.calibration.fit import SHAPES, FitQuality, fit_all, fit_decay
 from tandem.federated.calibration.grid import DATA_AGES_S, MODEL_AGES_S, VOLUMES, Measurements, measure, plan_for
 from tandem.federated.simulation import FederatedSimulation
@@ -162,7 +162,7 @@ def test_interrupted_calibration_leaves_nothing_half_written(tmp_path: Path) -> 
 def test_a_killed_calibration_goes_on_where_it_stopped(tmp_path: Path, digits_system: System) -> None:
     truth = digits_system.measured_accuracy
     assert isinstance(truth, FederatedSimulation)
-    plan = plan_for(truth, digits_system.size, round_s=2.5, most_samples=16, rounds=9)
+    plan = plan_for(truth, digits_system.size, round_s=2.5, max_samples=16, rounds=9)
     grid: dict[str, Any] = {"worlds": 2, "seed": 0, "volumes": (8, 16), "data_ages_s": (1.0, 5.0)}
     whole = measure(truth, plan, **grid)
     path = tmp_path / "so-far.json"
@@ -172,11 +172,11 @@ def test_a_killed_calibration_goes_on_where_it_stopped(tmp_path: Path, digits_sy
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(truth, plan, **grid, told=dies, notebook=MeasurementCache(path, "this"))
+        measure(truth, plan, **grid, on_progress=dies, cache=MeasurementCache(path, "this"))
     kept = MeasurementCache(path, "this")
     measured_again: list[Any] = []
     kept.add, add = lambda *cell: (measured_again.append(cell[0]), add(*cell)), kept.add  # type: ignore[method-assign]
-    resumed = measure(truth, plan, **grid, notebook=kept)
+    resumed = measure(truth, plan, **grid, cache=kept)
     assert measured_again == [(16, 5.0)]
     np.testing.assert_array_equal(resumed.accuracy, whole.accuracy)
     np.testing.assert_array_equal(resumed.standard_error, whole.standard_error)
@@ -192,7 +192,7 @@ def test_calibrate_keeps_what_it_has_measured(tmp_path: Path, digits_system: Sys
 
     scenario = load_scenario("paper", {"accuracy.task": "digits", "fleet.size": 5})
     with pytest.raises(KeyboardInterrupt):
-        calibrate(scenario, digits_system, worlds=1, rounds=9, told=dies, folder=tmp_path)
+        calibrate(scenario, digits_system, worlds=1, rounds=9, on_progress=dies, folder=tmp_path)
     assert list(json.loads((tmp_path / SO_FAR).read_text())["cells"]) == [str((VOLUMES[0], DATA_AGES_S[0]))]
 
 
@@ -202,10 +202,10 @@ def test_a_calibration_is_named_by_all_it_depends_on(digits_system: System) -> N
     scenario, how = load_scenario("paper"), {"seed": 0}
     other = load_scenario("paper", {"fleet.size": 4})
     weights = eqx.tree_at(lambda t: t.model.head.bias, truth, truth.model.head.bias + 1)
-    titles = [_title(scenario, truth, how), _title(other, truth, how), _title(scenario, weights, how)]
-    titles += [_title(scenario, truth, {"seed": 1}), _title(scenario, truth, how)]
-    assert len(set(titles)) == 4
-    assert titles[0] == titles[-1]
+    cases = [(scenario, truth, how), (other, truth, how), (scenario, weights, how), (scenario, truth, {"seed": 1})]
+    ids = [measurement_id(*case) for case in cases]
+    assert len(set(ids)) == 4
+    assert ids[0] == measurement_id(scenario, truth, how)
 
 
 def test_simulate_puts_the_estimate_beside_what_is_measured(tandem: Any, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tandem.federated.data import Samples
-from tandem.federated.fedavg import count_correct, federated_average, gradient, local_update
+from tandem.federated.fedavg import FedAvg, count_correct, federated_average, gradient
 from tandem.federated.ragged import PART, capacity_for
 from tandem.federated.tasks.models import ConvolutionalNetwork, Dense, Perceptron, weight_count
 
 CAPACITY = 3 * PART
 # Compiled once, as they are used.
-gradient, local_update, count_correct = (eqx.filter_jit(f) for f in (gradient, local_update, count_correct))
+gradient, local_update, count_correct = (eqx.filter_jit(f) for f in (gradient, FedAvg().local_update, count_correct))
 federated_average = eqx.filter_jit(federated_average)
 
 

@@ -66,7 +66,7 @@ def test_a_fleet_is_its_devices_one_by_one(digits_system: System, played: Any) -
         who = np.flatnonzero(outcome.trained)
         if who.size:
             trainings += 1
-            updates = [update(devices[n], server, truth.iterations, truth.learning_rate) for n in who]
+            updates = [update(devices[n], truth.algorithm, server, truth.iterations, truth.learning_rate) for n in who]
             counts = np.array([int(devices[n].buffer_count) for n in who], np.float64)
             assert counts.min() > 0
             server = jax.tree.map(
@@ -78,26 +78,26 @@ def test_a_fleet_is_its_devices_one_by_one(digits_system: System, played: Any) -
             devices[n] = after_training(devices[n], jnp.asarray(train[n]), outcome.trained[n], server)
             devices[n] = receiving(devices[n], n, (outcome.arrived - outcome.dropped)[n], time_s)
             server = jax.tree.map(np.asarray, server)
-        for found, expected in zip(jax.tree.leaves(after.measured.server), jax.tree.leaves(server), strict=True):
+        for found, expected in zip(jax.tree.leaves(after.measured.server_model), jax.tree.leaves(server), strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-5)
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(device.counters for device in devices))
-        assert jax.tree.all(jax.tree.map(np.array_equal, after.measured.devices.counters, stacked))
+        assert jax.tree.all(jax.tree.map(np.array_equal, after.measured.clients.counters, stacked))
     assert trainings >= 3
 
 
 def test_the_new_model_goes_to_participants_only(played: Any) -> None:
     for state, outcome, after in played:
-        before, now = (np.asarray(s.measured.devices.model.head.weight) for s in (state, after))
-        server = np.asarray(after.measured.server.head.weight)
+        before, now = (np.asarray(s.measured.clients.model.head.weight) for s in (state, after))
+        server = np.asarray(after.measured.server_model.head.weight)
         for n, took_part in enumerate(np.asarray(outcome.trained)):
             np.testing.assert_array_equal(now[n], server if took_part else before[n])
 
 
 def test_whole_samples_keep_step_with_the_simulators_data(played: Any) -> None:
     for _, _, after in played:
-        np.testing.assert_array_less(np.abs(np.asarray(after.measured.devices.waiting_count) - after.queue), 1.01)
-        np.testing.assert_array_less(np.abs(np.asarray(after.measured.devices.buffer_count) - after.data), 2.01)
-        assert int(np.sum(after.measured.devices.counters.unkept_requests)) == 0
+        np.testing.assert_array_less(np.abs(np.asarray(after.measured.clients.waiting_count) - after.queue), 1.01)
+        np.testing.assert_array_less(np.abs(np.asarray(after.measured.clients.buffer_count) - after.data), 2.01)
+        assert int(np.sum(after.measured.clients.counters.unkept_requests)) == 0
 
 
 def test_the_scheduler_sees_what_it_saw_without_a_task(played: Any) -> None:
@@ -128,7 +128,7 @@ def test_never_more_trainers_than_slots(digits_system: System) -> None:
         state, outcome = advance(digits_system, state, everybody)
         seen.append(int(outcome.executed.train.sum()))
     assert 1 < max(seen) <= digits_system.measured_accuracy.capacities.trainers < 5
-    assert int(state.measured.devices.counters.trained.sum()) > 0
+    assert int(state.measured.clients.counters.trained.sum()) > 0
 
 
 def test_training_pays_and_is_recorded(digits_system: System) -> None:

@@ -46,7 +46,7 @@ def load_calibrations(scenario: Scenario, own: TaskBudget, folder: Path, told: T
     if not (folder / RESULT).exists():
         folder.mkdir(exist_ok=True)
         system = build_system(scenario)
-        found = calibrate(scenario, system, own.worlds, own.calibration_rounds, told=told, folder=folder)
+        found = calibrate(scenario, system, own.worlds, own.calibration_rounds, on_progress=told, folder=folder)
         write_calibration(folder, found)
     read = {kind: load_scenario(folder / f"{kind}.yaml") for kind in MAPPINGS}
     for kind, one in read.items():

@@ -1,13 +1,15 @@
-"""Federated learning behind the simulator: tasks, drifting request streams, FedAvg, and accuracy that is measured.
+"""Federated learning behind the simulator: tasks, drifting request streams, federated algorithms, measured accuracy.
 
-A device process of its own uses ``DeviceState`` with ``receive``, ``serve``, ``train`` and ``trained``; its server
-``federated_average``. A fleet in one program is ``FederatedTruth``, which a scenario asks for by ``accuracy.task``.
+A single client is a ``ClientState`` with the functions ``enqueue``, ``serve``, ``train`` and ``finish_training``. A
+fleet in one program is a ``FederatedSimulation``, which a scenario asks for by ``accuracy.task``. Clients and server of
+both run the same ``FederatedAlgorithm``; ``FedAvg`` is the default.
 """
 
+from tandem.federated.algorithm import FederatedAlgorithm
 from tandem.federated.client import ClientState, Counters, enqueue, finish_training, serve, train
 from tandem.federated.data import LabelledImages, Pool, Samples, sample_requests
 from tandem.federated.drift import DeviceDrift, DriftParameters, init_device_drift
-from tandem.federated.fedavg import count_correct, federated_average, gradient, local_update
+from tandem.federated.fedavg import FedAvg, count_correct, federated_average, gradient, gradient_descent
 from tandem.federated.fidelity import Fidelity
 from tandem.federated.simulation import FederatedSimulation, FederatedState, build_federated_simulation, load_task
 from tandem.federated.tasks.base import TASKS, PretrainConfig, Task, TaskData, build_task
@@ -18,6 +20,8 @@ __all__ = [
     "Counters",
     "DeviceDrift",
     "DriftParameters",
+    "FedAvg",
+    "FederatedAlgorithm",
     "FederatedSimulation",
     "FederatedState",
     "Fidelity",
@@ -34,9 +38,9 @@ __all__ = [
     "federated_average",
     "finish_training",
     "gradient",
+    "gradient_descent",
     "init_device_drift",
     "load_task",
-    "local_update",
     "sample_requests",
     "serve",
     "train",

@@ -1,8 +1,9 @@
-"""One device: its model, the requests that wait, the samples they became. A fleet is these functions under vmap.
+"""One federated client: a device's model, the requests that wait, and the samples they became.
 
-The simulator counts requests as a fluid, to the fraction; a device here holds whole ones. A request is there when it
-has arrived to the end, a sample when enough requests have been served for it; fractions are carried over. So whole and
-fluid counts differ by less than one, and nothing is lost or made up.
+All functions are for a single client; a fleet is the same functions under vmap. The simulator counts requests as a
+fluid, to the fraction; a client holds whole ones. A request is here when all of it has arrived, a sample when enough
+requests have been served for it; fractions are carried over. So whole and fluid counts differ by less than one, and no
+request is lost or counted twice.
 """
 
 from __future__ import annotations
@@ -11,144 +12,147 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from tandem.federated.algorithm import FederatedAlgorithm, Model
 from tandem.federated.data import Pool, Samples, sample_requests
 from tandem.federated.drift import DeviceDrift, DriftParameters
-from tandem.federated.fedavg import Model, count_correct, local_update
+from tandem.federated.fedavg import count_correct
 from tandem.feel.types import Count, Flag, Scalar
 
-SLACK = 1e-3  # single precision rounds; what is whole but for that counts as whole
+ROUNDING = 1e-3  # a count this close below a whole number is whole: single precision rounds
 
 
 class Counters(eqx.Module):
-    """What has become of all requests and samples since the start."""
+    """Totals of requests and samples since the start."""
 
-    requests: Count  # that came in, whole
-    unkept_requests: Count  # of those, beyond the padded capacity: answered, but neither measured nor made samples of
+    requests: Count  # that arrived, whole
+    unkept_requests: Count  # of those, beyond the padded capacity: answered, but neither measured nor made into samples
     served: Count
-    correct: Count  # of those, answered rightly
+    correct: Count  # of the served requests
     samples: Count  # made of served requests
-    discarded: Count  # of those, found the buffer full
-    trained: Count  # went into a model that was aggregated
-    lost: Count  # were trained on, and their update came too late
+    discarded: Count  # samples that found the buffer full
+    trained: Count  # samples in a model that was aggregated
+    lost: Count  # samples that were trained on, but whose update came too late
 
     @classmethod
     def init(cls) -> Counters:
-        """At the start."""
+        """Return zeros."""
         return cls(*(jnp.zeros((), jnp.int32) for _ in range(8)))
 
 
 class ClientState(eqx.Module):
-    """A device between two rounds."""
+    """A client between two rounds."""
 
-    model: Model  # w_n, as old as the device's last training
-    waiting: Samples  # requests, labelled for when they are served
+    model: Model  # w_n, the global model of the client's last training
+    waiting: Samples  # requests, with the label that they get when they are served
     waiting_count: Count
     buffer: Samples  # new samples
     buffer_count: Count
-    part_request: Scalar  # of the next request, what has arrived
-    part_sample: Scalar  # of the next sample, what has been served
-    accuracy: Scalar  # of its answers when it last served
+    part_request: Scalar  # the fraction of the next request that has arrived
+    part_sample: Scalar  # the fraction of the next sample that has been served
+    accuracy: Scalar  # share of correct answers in the last round in which the client served
     counters: Counters
 
     @classmethod
     def init(
         cls, model: Model, accuracy: Scalar, shape: tuple[int, ...], queue_slots: int, buffer_slots: int
     ) -> ClientState:
-        """With a pre-trained model of this accuracy and nothing to do; images have this shape."""
-        none, nothing = jnp.zeros((), jnp.int32), jnp.zeros(())
+        """Return a client with a pre-trained model of this accuracy and no requests; images have this shape."""
+        zero, fraction = jnp.zeros((), jnp.int32), jnp.zeros(())
         queue, buffer = Samples.init(queue_slots, shape), Samples.init(buffer_slots, shape)
-        return cls(model, queue, none, buffer, none, nothing, nothing, jnp.asarray(accuracy, float), Counters.init())
+        accuracy = jnp.asarray(accuracy, float)
+        return cls(model, queue, zero, buffer, zero, fraction, fraction, accuracy, Counters.init())
 
 
 def enqueue(
-    device: ClientState,
+    client: ClientState,
     pool: Pool,
-    drift: DriftParameters,
-    world: DeviceDrift,
+    parameters: DriftParameters,
+    drift: DeviceDrift,
     admitted: Scalar,
     time_s: Scalar,
-    most_at_once: int,
+    max_arrivals: int,
 ) -> ClientState:
-    """Requests arrive about ``time_s``, as many as the queue admits; slots for ``most_at_once`` are worked on."""
-    arrived = device.part_request + admitted
-    whole = jnp.floor(arrived + SLACK).astype(jnp.int32)
-    serial = device.counters.requests + jnp.arange(most_at_once)
-    new = sample_requests(pool, drift, world, serial, time_s)
-    kept = jnp.minimum(jnp.minimum(whole, most_at_once), device.waiting.slots - device.waiting_count)
-    tally = _counted(device.counters, requests=whole, unkept_requests=whole - kept)
-    return _changed(
-        device,
-        waiting=device.waiting.append(device.waiting_count, new),
-        waiting_count=device.waiting_count + kept,
+    """Add the requests that the queue admits, drawn at ``time_s``; at most ``max_arrivals`` are drawn."""
+    arrived = client.part_request + admitted
+    whole = jnp.floor(arrived + ROUNDING).astype(jnp.int32)
+    serial = client.counters.requests + jnp.arange(max_arrivals)
+    new = sample_requests(pool, parameters, drift, serial, time_s)
+    kept = jnp.minimum(jnp.minimum(whole, max_arrivals), client.waiting.slots - client.waiting_count)
+    return _replace(
+        client,
+        waiting=client.waiting.append(client.waiting_count, new),
+        waiting_count=client.waiting_count + kept,
         part_request=jnp.maximum(arrived - whole, 0.0),
-        counters=tally,
+        counters=_count(client.counters, requests=whole, unkept_requests=whole - kept),
     )
 
 
-def serve(device: ClientState, serving: Flag, samples_per_request: Scalar, data_limit: Scalar) -> ClientState:
-    """Answer all that wait and keep them as samples, if the device is ``serving``."""
-    count = jnp.where(serving, device.waiting_count, 0)
-    right = count_correct(device.model, device.waiting, count)
-    after = _converted(device, count, samples_per_request, data_limit)
-    return _changed(
+def serve(client: ClientState, serving: Flag, samples_per_request: Scalar, data_limit: Scalar) -> ClientState:
+    """Answer all waiting requests and keep them as samples, if the client is ``serving``."""
+    count = jnp.where(serving, client.waiting_count, 0)
+    correct = count_correct(client.model, client.waiting, count)
+    after = _convert(client, count, samples_per_request, data_limit)
+    return _replace(
         after,
-        waiting_count=jnp.where(serving, 0, device.waiting_count),
-        accuracy=jnp.where(count > 0, right / jnp.maximum(count, 1), device.accuracy),
-        counters=_counted(after.counters, served=count, correct=right),
+        waiting_count=jnp.where(serving, 0, client.waiting_count),
+        accuracy=jnp.where(count > 0, correct / jnp.maximum(count, 1), client.accuracy),
+        counters=_count(after.counters, served=count, correct=correct),
     )
 
 
-def _converted(device: ClientState, served: Count, samples_per_request: Scalar, data_limit: Scalar) -> ClientState:
-    """F(Q): the served requests as samples behind those of the buffer, as far as it admits them."""
-    credit = device.part_sample
-    made_of_all = credit + samples_per_request * served
-    made = jnp.floor(made_of_all + SLACK).astype(jnp.int32)
-    room = jnp.floor(jnp.minimum(data_limit, device.buffer.slots) + SLACK).astype(jnp.int32) - device.buffer_count
+def _convert(client: ClientState, served: Count, samples_per_request: Scalar, data_limit: Scalar) -> ClientState:
+    """F(Q): append the served requests to the buffer as samples, as far as it admits them."""
+    credit = client.part_sample
+    total = credit + samples_per_request * served
+    made = jnp.floor(total + ROUNDING).astype(jnp.int32)
+    room = jnp.floor(jnp.minimum(data_limit, client.buffer.slots) + ROUNDING).astype(jnp.int32) - client.buffer_count
     kept = jnp.clip(room, 0, made)
-    # Sample s comes into the slot s behind what is there. It is complete with the request that brings the credit to
-    # s + 1: of many requests, the latest.
-    sample = jnp.arange(device.buffer.slots) - device.buffer_count
-    source = jnp.ceil((sample + 1 - credit) / samples_per_request - SLACK).astype(jnp.int32) - 1
-    source = jnp.clip(source, 0, device.waiting.slots - 1)
-    view = sample - jnp.floor(credit + samples_per_request * source + SLACK).astype(jnp.int32)
-    new = device.waiting.at(source).augment(jnp.maximum(view, 0))
-    return _changed(
-        device,
-        buffer=device.buffer.merge_from(device.buffer_count, new),
-        buffer_count=device.buffer_count + kept,
-        part_sample=jnp.maximum(made_of_all - made, 0.0),
-        counters=_counted(device.counters, samples=made, discarded=made - kept),
+    # New sample s goes into slot buffer_count + s. It is complete with the request that brings the credit to s + 1: if
+    # a sample takes several requests, it is made of the last of them.
+    sample = jnp.arange(client.buffer.slots) - client.buffer_count
+    source = jnp.ceil((sample + 1 - credit) / samples_per_request - ROUNDING).astype(jnp.int32) - 1
+    source = jnp.clip(source, 0, client.waiting.slots - 1)
+    view = sample - jnp.floor(credit + samples_per_request * source + ROUNDING).astype(jnp.int32)
+    new = client.waiting.at(source).augment(jnp.maximum(view, 0))
+    return _replace(
+        client,
+        buffer=client.buffer.merge_from(client.buffer_count, new),
+        buffer_count=client.buffer_count + kept,
+        part_sample=jnp.maximum(total - made, 0.0),
+        counters=_count(client.counters, samples=made, discarded=made - kept),
     )
 
 
-def train(device: ClientState, model: Model, iterations: Scalar, learning_rate: Scalar) -> Model:
-    """The device's update: the server's model after U full-batch steps on its new samples. The device stays as it is.
+def train(
+    client: ClientState, algorithm: FederatedAlgorithm, model: Model, iterations: Scalar, learning_rate: Scalar
+) -> Model:
+    """Return the client's update: the server's model after U local iterations on the client's samples.
 
-    Its samples go when the server has the update, or has given it up: ``trained``.
+    The client does not change: ``finish_training`` removes its samples when the server has the update or gave it up.
     """
-    return local_update(model, device.buffer, device.buffer_count, iterations, learning_rate)
+    return algorithm.local_update(model, client.buffer, client.buffer_count, iterations, learning_rate)
 
 
-def finish_training(device: ClientState, train: Flag, in_time: Flag, model: Model) -> ClientState:
-    """After a training round: the samples are gone; the averaged model is the device's if its update was in time."""
-    gone = jnp.where(train, device.buffer_count, 0)
-    taken = jnp.where(in_time, gone, 0)
-    return _changed(
-        device,
-        model=jax.tree.map(lambda new, old: jnp.where(in_time, new, old), model, device.model),
-        buffer_count=device.buffer_count - gone,
-        counters=_counted(device.counters, trained=taken, lost=gone - taken),
+def finish_training(client: ClientState, train: Flag, in_time: Flag, model: Model) -> ClientState:
+    """Drop the samples that were trained on, and take over the aggregated model if the update was in time."""
+    used = jnp.where(train, client.buffer_count, 0)
+    aggregated = jnp.where(in_time, used, 0)
+    return _replace(
+        client,
+        model=jax.tree.map(lambda new, old: jnp.where(in_time, new, old), model, client.model),
+        buffer_count=client.buffer_count - used,
+        counters=_count(client.counters, trained=aggregated, lost=used - aggregated),
     )
 
 
-def _changed(device: ClientState, **fields: object) -> ClientState:
+def _replace(client: ClientState, **fields: object) -> ClientState:
     names = list(fields)
-    changed: ClientState = eqx.tree_at(lambda d: [getattr(d, name) for name in names], device, list(fields.values()))
-    return changed
+    after: ClientState = eqx.tree_at(lambda c: [getattr(c, name) for name in names], client, list(fields.values()))
+    return after
 
 
-def _counted(tally: Counters, **more: Count) -> Counters:
+def _count(counters: Counters, **more: Count) -> Counters:
     names = list(more)
-    counts = [getattr(tally, name) + number for name, number in more.items()]
-    counted: Counters = eqx.tree_at(lambda t: [getattr(t, name) for name in names], tally, counts)
-    return counted
+    totals = [getattr(counters, name) + number for name, number in more.items()]
+    after: Counters = eqx.tree_at(lambda c: [getattr(c, name) for name in names], counters, totals)
+    return after

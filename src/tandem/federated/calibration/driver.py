@@ -78,32 +78,34 @@ def calibrate(
     rounds: int | None = None,
     seed: int = 0,
     mapping: str = "best",
-    told: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
     folder: Path | None = None,
 ) -> Calibration:
-    """Measure on the scenario's task, whose system this is, and fit all mappings; ``told`` hears how far it is.
+    """Measure accuracy on the scenario's task, with the scenario's system, and fit all mappings.
 
-    Averages over so many worlds (courses of drift), each of so many rounds, or as many as the scenario has. What is
-    measured is kept in the folder, if there is one, until ``write_calibration`` has put the whole there: whoever is
-    interrupted goes on from there.
+    Accuracies are means over ``worlds`` realisations of the drift, each of ``rounds`` rounds (as many as the scenario
+    has, unless given). ``on_progress`` is called with the numbers of finished and of all cells. Finished cells are
+    kept in ``folder``, if given, until ``write_calibration`` writes the result, so that an interrupted calibration
+    continues there.
     """
-    truth = system.measured_accuracy
-    assert isinstance(truth, FederatedSimulation)
+    simulation = system.measured_accuracy
+    assert isinstance(simulation, FederatedSimulation)
     round_s = max(scenario.limits.round_floor_s, scenario.limits.idle_round_s)
     length = max(FEWEST_ROUNDS, scenario.rounds) if rounds is None else rounds
-    plan = plan_for(truth, system.size, round_s, max(VOLUMES), length)
+    plan = plan_for(simulation, system.size, round_s, max(VOLUMES), length)
     how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
-    notebook = None if folder is None else MeasurementCache(folder / SO_FAR, _title(scenario, truth, how))
-    measured = measure(truth, plan, worlds, seed, told=told, notebook=notebook)
+    cache = None if folder is None else MeasurementCache(folder / SO_FAR, measurement_id(scenario, simulation, how))
+    measured = measure(simulation, plan, worlds, seed, on_progress=on_progress, cache=cache)
     fits = fit_all(measured)
     return Calibration(scenario, measured, fits, chosen_fit(fits, mapping), how)
 
 
-def _title(scenario: Scenario, truth: FederatedSimulation, how: dict[str, Any]) -> str:
-    """All that a measurement depends on: cells of another one are none of this."""
-    said = [__version__, scenario.model_dump_json(), json.dumps(how), str(jax.default_backend())]
-    arrays = jax.tree.leaves((truth.model, truth.pool))
-    return hashlib.sha256("\n".join(said).encode() + b"".join(np.asarray(a).tobytes() for a in arrays)).hexdigest()
+def measurement_id(scenario: Scenario, simulation: FederatedSimulation, how: dict[str, Any]) -> str:
+    """Hash everything that a measurement depends on, so that cached cells of another measurement are not used."""
+    text = [__version__, scenario.model_dump_json(), json.dumps(how), str(jax.default_backend())]
+    text.append(simulation.algorithm.describe())
+    arrays = jax.tree.leaves((simulation.model, simulation.pool))
+    return hashlib.sha256("\n".join(text).encode() + b"".join(np.asarray(a).tobytes() for a in arrays)).hexdigest()
 
 
 def chosen_fit(fits: list[Fit], kind: str) -> Fit:

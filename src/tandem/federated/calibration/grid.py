@@ -1,15 +1,14 @@
-"""How accurate models really are, by the volume and age of their data and by their own age.
+"""Measure the accuracy of real models over the volume and age of their data and over their own age.
 
-One cell of the measurement is a fleet in a steady state: in every round some devices, in turn, train on x new samples
-together, whose mean age is y. Drift goes on meanwhile. At several times the server's model is asked about requests of
-all devices as they are then, and as they are when the model has become older.
+One cell of the grid is a fleet in a steady state: in every round some devices, in turn, train together on x new samples
+of mean age y, while drift goes on. At several times the server's model answers requests of all devices as they are at
+that time, and as they will be when the model has grown older.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.federated.algorithm import AlgorithmState, Model, aggregate_models
 from tandem.federated.calibration.cache import MeasurementCache
 from tandem.federated.data import Samples, sample_requests
 from tandem.federated.drift import DeviceDrift, init_device_drift
-from tandem.federated.fedavg import Model, count_correct, federated_average, local_update
+from tandem.federated.fedavg import count_correct
 from tandem.federated.ragged import capacity_for
 from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.types import Array, Count, RandomKey, Scalar
@@ -29,167 +29,183 @@ from tandem.rng import SeedStream, stream_key
 VOLUMES = (8, 16, 32, 64, 128, 256, 512)  # x, samples of a round, all trainers together
 DATA_AGES_S = (1.0, 5.0, 15.0, 30.0, 60.0)  # y
 MODEL_AGES_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)  # delta
-PROBES = 32  # requests of each device, every time it is asked
-SPANS = 4  # a trainer's samples come from so many times
+PROBES = 32  # test requests of each device at each measurement
+SPANS = 4  # times from which the samples of a trainer come
+MEASUREMENTS = 6  # in each cell and world
 Values = NDArray[np.float64]
+Server = tuple[AlgorithmState, Model]
 
 
 class MeasurementPlan(eqx.Module):
-    """How a cell is measured; what shapes the program is static."""
+    """How a cell is measured. Everything that shapes the program is static."""
 
     round_s: Scalar  # between two trainings
     trainers: int = eqx.field(static=True)  # in a round
     devices: int = eqx.field(static=True)
     settling: int = eqx.field(static=True)  # rounds before the first measurement
-    measured: int = eqx.field(static=True)  # times of measurement
-    apart: int = eqx.field(static=True)  # rounds between two of them
-    probes: int = eqx.field(static=True)  # requests that each device asks at a time
-    capacity: int = eqx.field(static=True)  # samples of one trainer and span, at most
+    measured: int = eqx.field(static=True)  # number of measurements
+    apart: int = eqx.field(static=True)  # rounds between two measurements
+    probes: int = eqx.field(static=True)  # test requests of each device at each measurement
+    capacity: int = eqx.field(static=True)  # largest number of samples of one trainer and span
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Mean accuracies over worlds and times, and how sure they are."""
+    """Mean accuracies over worlds and times, with their standard errors."""
 
     samples: Values  # [volumes]
     data_age_s: Values  # [data ages]
     model_age_s: Values  # [model ages]
     accuracy: Values  # [volumes, data ages, model ages]
-    standard_error: Values  # the same
-    pretrained: float  # accuracy of the model that nothing has been done to, before any drift
+    standard_error: Values  # the same shape
+    pretrained: float  # accuracy of the pre-trained model before any drift
 
     def rows(self) -> Iterator[tuple[float, ...]]:
-        """A row for each accuracy: samples, age of data, age of model, accuracy, its standard error."""
-        for place in np.ndindex(*self.accuracy.shape):
-            x, y, age = self.samples[place[0]], self.data_age_s[place[1]], self.model_age_s[place[2]]
-            yield tuple(float(value) for value in (x, y, age, self.accuracy[place], self.standard_error[place]))
+        """Yield a row for each accuracy: samples, age of data, age of model, accuracy, standard error."""
+        for index in np.ndindex(*self.accuracy.shape):
+            x, y, age = self.samples[index[0]], self.data_age_s[index[1]], self.model_age_s[index[2]]
+            yield tuple(float(value) for value in (x, y, age, self.accuracy[index], self.standard_error[index]))
 
 
 def plan_for(
-    truth: FederatedSimulation, devices: int, round_s: float, most_samples: int, rounds: int
+    simulation: FederatedSimulation, devices: int, round_s: float, max_samples: int, rounds: int
 ) -> MeasurementPlan:
-    """A plan whose cells last so many rounds, a third of them to settle."""
-    trainers = min(truth.capacities.trainers, devices)
-    measured = 6
-    apart = max(1, (rounds - rounds // 3) // measured)
+    """Return a plan whose cells last so many rounds, a third of which are for settling."""
+    trainers = min(simulation.capacities.trainers, devices)
+    apart = max(1, (rounds - rounds // 3) // MEASUREMENTS)
     return MeasurementPlan(
         round_s=jnp.asarray(round_s, float),
         trainers=trainers,
         devices=devices,
-        settling=max(1, rounds - apart * measured),
-        measured=measured,
+        settling=max(1, rounds - apart * MEASUREMENTS),
+        measured=MEASUREMENTS,
         apart=apart,
         probes=PROBES,
-        capacity=capacity_for(-(-most_samples // (trainers * SPANS))),
+        capacity=capacity_for(-(-max_samples // (trainers * SPANS))),
     )
 
 
 def measure(
-    truth: FederatedSimulation,
+    simulation: FederatedSimulation,
     plan: MeasurementPlan,
     worlds: int,
     seed: int,
     volumes: Sequence[int] = VOLUMES,
     data_ages_s: Sequence[float] = DATA_AGES_S,
     model_ages_s: Sequence[float] = MODEL_AGES_S,
-    told: Callable[[int, int], None] = lambda done, of: None,
-    notebook: MeasurementCache | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    cache: MeasurementCache | None = None,
 ) -> Measurements:
-    """Measure cell by cell, those that are not in the notebook; ``told`` hears how many are done, of how many."""
-    notebook = notebook or MeasurementCache()
+    """Measure all cells that are not in the cache, each in so many worlds (realisations of the drift).
+
+    ``on_progress`` is called with the number of finished cells and of all cells.
+    """
+    cache = cache or MeasurementCache()
     keys = jax.random.split(stream_key(seed, SeedStream.CALIBRATION), worlds)
     ages = jnp.asarray(model_ages_s, float)
     cells = [(x, y) for x in volumes for y in data_ages_s]
-    seen: list[Values] = []
+    accuracies: list[Values] = []
     for done, (x, y) in enumerate(cells):
-        told(done, len(cells))
-        found = notebook.get((x, y))
-        if found is None:
-            found = np.asarray(_cell(truth, plan, keys, jnp.asarray(x), jnp.asarray(y, float), ages), np.float64)
-            notebook.add((x, y), found)
-        seen.append(found.reshape(-1, len(model_ages_s)))
+        on_progress(done, len(cells))
+        values = cache.get((x, y))
+        if values is None:
+            measured = _measure_cell(simulation, plan, keys, jnp.asarray(x), jnp.asarray(y, float), ages)
+            values = np.asarray(measured, np.float64)
+            cache.add((x, y), values)
+        accuracies.append(values.reshape(-1, len(model_ages_s)))
     shape = (len(volumes), len(data_ages_s), len(model_ages_s))
-    # Times within a world resemble each other; worlds are independent, and the error is reckoned from them.
-    by_world = np.stack(seen).reshape(len(cells), worlds, plan.measured, -1).mean(axis=2)
+    # Measurements within a world are correlated; worlds are independent, so the error is estimated from their means.
+    by_world = np.stack(accuracies).reshape(len(cells), worlds, plan.measured, -1).mean(axis=2)
     error = by_world.std(axis=1, ddof=1) / np.sqrt(worlds) if worlds > 1 else np.full(by_world[:, 0].shape, np.nan)
-    told(len(cells), len(cells))
+    on_progress(len(cells), len(cells))
     return Measurements(
         samples=np.asarray(volumes, np.float64),
         data_age_s=np.asarray(data_ages_s, np.float64),
         model_age_s=np.asarray(model_ages_s, np.float64),
         accuracy=by_world.mean(axis=1).reshape(shape),
         standard_error=error.reshape(shape),
-        pretrained=float(truth.accuracy),
+        pretrained=float(simulation.accuracy),
     )
 
 
 @eqx.filter_jit
-def _cell(
-    truth: FederatedSimulation, plan: MeasurementPlan, keys: Array, samples: Count, age_s: Scalar, ages_s: Array
+def _measure_cell(
+    simulation: FederatedSimulation, plan: MeasurementPlan, keys: Array, samples: Count, age_s: Scalar, ages_s: Array
 ) -> Array:
     """[worlds, times, model ages]: the accuracy of the server's model."""
-    return jax.vmap(lambda key: _in_one_world(truth, plan, key, samples, age_s, ages_s))(keys)
+    return jax.vmap(lambda key: _measure_world(simulation, plan, key, samples, age_s, ages_s))(keys)
 
 
-def _in_one_world(
-    truth: FederatedSimulation, plan: MeasurementPlan, key: RandomKey, samples: Count, age_s: Scalar, ages_s: Array
+def _measure_world(
+    simulation: FederatedSimulation, plan: MeasurementPlan, key: RandomKey, samples: Count, age_s: Scalar, ages_s: Array
 ) -> Array:
     """[times, model ages]: the accuracy of the server's model in one world."""
-    worlds = jax.vmap(lambda n: init_device_drift(key, n, truth.pool.classes))(jnp.arange(plan.devices))
+    algorithm = simulation.algorithm
+    drifts = jax.vmap(lambda n: init_device_drift(key, n, simulation.pool.classes))(jnp.arange(plan.devices))
     spans = plan.trainers * SPANS
-    # Of x samples each of the spans of all trainers gets its share, the first ones what does not divide.
+    # The x samples are shared out over the spans of all trainers; the first spans get the remainder.
     shares = (samples // spans + (jnp.arange(spans) < samples % spans)).reshape(plan.trainers, SPANS)
 
-    def one_round(server: Model, number: Count) -> tuple[Model, None]:
+    def run_round(server: Server, number: Count) -> tuple[Server, None]:
+        state, model = server
         now_s = (number + 1) * plan.round_s
         who = (number * plan.trainers + jnp.arange(plan.trainers)) % plan.devices
-        trainers = jax.tree.map(lambda leaf: leaf[who], worlds)
+        trainers = jax.tree.map(lambda leaf: leaf[who], drifts)
 
-        def update(world: DeviceDrift, share: Array) -> tuple[Model, Count]:
-            gathered, count = _aged_samples(truth, plan, world, share, number, now_s, age_s)
-            return local_update(server, gathered, count, truth.iterations, truth.learning_rate), count
+        def update(drift: DeviceDrift, share: Array) -> tuple[Model, Count]:
+            gathered, count = _aged_samples(simulation, plan, drift, share, number, now_s, age_s)
+            iterations, learning_rate = simulation.iterations, simulation.learning_rate
+            return algorithm.local_update(model, gathered, count, iterations, learning_rate), count
 
         updated, counts = jax.vmap(update)(trainers, shares)
-        return federated_average(server, updated, counts.astype(float)), None
+        return aggregate_models(algorithm, state, model, updated, counts.astype(float)), None
 
-    def until_measured(server: Model, first: Count) -> tuple[Model, Array]:
-        server, _ = jax.lax.scan(one_round, server, first + jnp.arange(plan.apart))
+    def run_and_measure(server: Server, first: Count) -> tuple[Server, Array]:
+        server, _ = jax.lax.scan(run_round, server, first + jnp.arange(plan.apart))
         now_s = (first + plan.apart) * plan.round_s
-        return server, jax.vmap(lambda age: _accuracy(truth, plan, worlds, server, first, now_s + age))(ages_s)
+        model = server[1]
+        return server, jax.vmap(lambda age: _accuracy(simulation, plan, drifts, model, first, now_s + age))(ages_s)
 
-    server, _ = jax.lax.scan(one_round, truth.model, jnp.arange(plan.settling))
+    start = (algorithm.init(simulation.model), simulation.model)
+    server, _ = jax.lax.scan(run_round, start, jnp.arange(plan.settling))
     starts = plan.settling + plan.apart * jnp.arange(plan.measured)
-    return jax.lax.scan(until_measured, server, starts)[1]
+    return jax.lax.scan(run_and_measure, server, starts)[1]
 
 
 def _aged_samples(
-    truth: FederatedSimulation,
+    simulation: FederatedSimulation,
     plan: MeasurementPlan,
-    world: DeviceDrift,
+    drift: DeviceDrift,
     share: Array,
     number: Count,
     now_s: Scalar,
     age_s: Scalar,
 ) -> tuple[Samples, Count]:
-    """A trainer's samples from times evenly spread over the last 2 y seconds: their mean age is y."""
-    gathered = Samples.init(SPANS * plan.capacity, truth.pool.images.shape[1:])
+    """Draw a trainer's samples at times evenly spread over the last 2 y seconds, so that their mean age is y."""
+    gathered = Samples.init(SPANS * plan.capacity, simulation.pool.images.shape[1:])
     count = jnp.zeros((), jnp.int32)
     for span in range(SPANS):
         time_s = now_s - 2 * age_s * (span + 0.5) / SPANS
         serial = ((number * SPANS + span) * plan.capacity + jnp.arange(plan.capacity)).astype(jnp.int32)
-        gathered = gathered.append(count, sample_requests(truth.pool, truth.drift, world, serial, time_s))
+        new = sample_requests(simulation.pool, simulation.drift, drift, serial, time_s)
+        gathered = gathered.append(count, new)
         count = count + share[span]
     return gathered, count
 
 
 def _accuracy(
-    truth: FederatedSimulation, plan: MeasurementPlan, worlds: Any, server: Model, first: Count, time_s: Scalar
+    simulation: FederatedSimulation,
+    plan: MeasurementPlan,
+    drifts: DeviceDrift,
+    model: Model,
+    first: Count,
+    time_s: Scalar,
 ) -> Scalar:
-    """The share of right answers to requests of all devices at a time; requests that nobody trains on."""
-    serial = -1 - (first * plan.probes + jnp.arange(plan.probes)).astype(jnp.int32)
+    """Return the share of correct answers to test requests of all devices at a time; no device trains on these."""
+    serial = -1 - (first * plan.probes + jnp.arange(plan.probes)).astype(jnp.int32)  # training has numbers from 0 on
 
-    def right(world: DeviceDrift) -> Count:
-        asked = sample_requests(truth.pool, truth.drift, world, serial, time_s)
-        return count_correct(server, asked, jnp.asarray(plan.probes))
+    def correct(drift: DeviceDrift) -> Count:
+        requests = sample_requests(simulation.pool, simulation.drift, drift, serial, time_s)
+        return count_correct(model, requests, jnp.asarray(plan.probes))
 
-    return jnp.sum(jax.vmap(right)(worlds)) / (plan.devices * plan.probes)
+    return jnp.sum(jax.vmap(correct)(drifts)) / (plan.devices * plan.probes)

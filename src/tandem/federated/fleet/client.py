@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 
-from tandem.federated.fedavg import Model
+from tandem.federated.algorithm import Model
 from tandem.federated.fleet.client_round import (
     ClientContext,
     ClientSnapshot,

@@ -13,9 +13,9 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from tandem.federated import client as one
+from tandem.federated.algorithm import Model
 from tandem.federated.client import ClientState
 from tandem.federated.drift import DeviceDrift, init_device_drift
-from tandem.federated.fedavg import Model
 from tandem.federated.fleet.hardware import Hardware, HardwareSetting
 from tandem.federated.fleet.messages import OUTCOME_FIELDS, STATE_FIELDS, Instruction, Weights
 from tandem.federated.fleet.single_device import DeviceAction, DeviceEnv, advance_offline, device_round, slice_device
@@ -111,7 +111,7 @@ def run_round(
     samples = int(device.buffer_count) if train else 0
     began_s, weights = clock(), None
     if train:
-        weights = flatten_arrays(_train(device, model, task.iterations, task.learning_rate))
+        weights = flatten_arrays(_train(device, task.algorithm, model, task.iterations, task.learning_rate))
     else:
         limits = task.samples_per_request[place.number], task.data_limit[place.number]
         device = _serve(device, jnp.asarray(True), *limits)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from tandem.federated.fedavg import Model
+from tandem.federated.algorithm import Model
 from tandem.io.tree_io import flatten_arrays, restore_arrays
 
 Weights = dict[str, NDArray[Any]]  # a model, each array by its place in it

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.federated.fedavg import Model, federated_average
+from tandem.federated.algorithm import AlgorithmState, FederatedAlgorithm, Model, aggregate_models
 from tandem.federated.fleet.messages import (
     OUTCOME_FIELDS,
     STATE_FIELDS,
@@ -73,8 +73,12 @@ def aggregate_round(
         reports[order.device] = report
         if update is not None:
             updates[order.device] = update
-    model = fedavg_updates(server.model, updates, {n: reports[n].samples for n in updates})
-    return _after(problem, server, plan, reports, updates, model, refused)
+    samples = {n: reports[n].samples for n in updates}
+    algorithm_state, model = aggregate_updates(
+        problem.task.algorithm, server.algorithm_state, server.model, updates, samples
+    )
+    after, record = _after(problem, server, plan, reports, updates, model, refused)
+    return dataclasses.replace(after, algorithm_state=algorithm_state), record
 
 
 def _checked(report: Report, order: Instruction, model: Model, round_max_s: float) -> Model | None:
@@ -107,13 +111,20 @@ def _check_fits(report: Report, problem: FleetSpec) -> None:
             raise ProtocolError(f"{name}: {found:g} is more than a device has room for, {most:g}.")
 
 
-def fedavg_updates(model: Model, updates: Mapping[int, Model], samples: Mapping[int, int]) -> Model:
-    """FedAvg over the updates that count, in the order of the devices."""
+def aggregate_updates(
+    algorithm: FederatedAlgorithm,
+    state: AlgorithmState,
+    model: Model,
+    updates: Mapping[int, Model],
+    samples: Mapping[int, int],
+) -> tuple[AlgorithmState, Model]:
+    """Aggregate the updates of a round, in the order of the devices; without any, nothing changes."""
     if not updates:
-        return model
+        return state, model
     order = sorted(updates)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(updates[n] for n in order))
-    return federated_average(model, stacked, jnp.asarray([samples[n] for n in order], jnp.float32))
+    weights = jnp.asarray([samples[n] for n in order], jnp.float32)
+    return aggregate_models(algorithm, state, model, stacked, weights)
 
 
 def _after(
@@ -177,6 +188,7 @@ def _after(
         estimate=belief,
         accuracy=np.asarray(accuracy),
         model=model,
+        algorithm_state=server.algorithm_state,
         acknowledged=np.where(trained, plan.round, server.acknowledged),
         settled=np.array([reports[n].settled if n in reports else server.settled[n] for n in range(size)]),
         heard=reported,

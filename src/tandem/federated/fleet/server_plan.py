@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.federated.fedavg import Model
+from tandem.federated.algorithm import AlgorithmState, Model
 from tandem.federated.fleet.messages import Instruction
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.env import reset, step
@@ -36,7 +36,8 @@ class ServerState:
     run: str
     estimate: FleetState  # as the devices reported it
     accuracy: NDArray[np.float32]  # of each device's answers, as last reported
-    model: Model  # w, the average
+    model: Model  # w, the global model
+    algorithm_state: AlgorithmState  # what the federated algorithm keeps; None for FedAvg
     acknowledged: Numbers  # for each device, the last round whose update is in the model; -1 is none
     settled: Numbers  # the last acknowledgement each device is known to have acted on
     heard: Flags  # whether each device's last report was usable
@@ -58,7 +59,9 @@ def init_server(problem: FleetSpec, run: str) -> ServerState:
     none = np.full(size, -1)
     accuracy = np.full(size, float(problem.task.accuracy), np.float32)
     belief = reset(problem.system, problem.fleet_key)
-    return ServerState(run, belief, accuracy, problem.task.model, none, none, np.ones(size, bool))
+    model = problem.task.model
+    algorithm_state = problem.task.algorithm.init(model)
+    return ServerState(run, belief, accuracy, model, algorithm_state, none, none, np.ones(size, bool))
 
 
 def plan_round(problem: FleetSpec, policy: Policy, server: ServerState) -> RoundPlan:

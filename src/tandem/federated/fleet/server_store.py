@@ -23,7 +23,7 @@ from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write
 from tandem.policy.base import Policy
 
 SERVER, ROUNDS = "server.safetensors", "rounds"
-SERVER_FIELDS = ("estimate", "accuracy", "model", "acknowledged", "settled", "heard")
+SERVER_FIELDS = ("estimate", "accuracy", "model", "algorithm_state", "acknowledged", "settled", "heard")
 ROUND_FIELDS = ("before", "outcome", "reported", "work_s")
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import jax
 
 from tandem.errors import InputError
+from tandem.federated.algorithm import FederatedAlgorithm
 from tandem.federated.build import build_system
+from tandem.federated.fedavg import FedAvg
 from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.system import System
 from tandem.feel.types import RandomKey
@@ -30,7 +32,7 @@ class FleetSpec:
     task: FederatedSimulation
     fleet_key: RandomKey  # of the simulator's episode with this seed
     policy_key: RandomKey
-    fingerprint: str  # of scenario and seed; another one is another world
+    fingerprint: str  # of scenario, seed and federated algorithm
 
     @property
     def episode_key(self) -> RandomKey:
@@ -43,23 +45,24 @@ class FleetSpec:
         return fold_stream(self.fleet_key, FleetStream.MEASURED_ACCURACY)
 
 
-def build_spec(scenario: Scenario, seed: int) -> FleetSpec:
-    """The fleet of a scenario that has a task."""
+def build_spec(scenario: Scenario, seed: int, algorithm: FederatedAlgorithm | None = None) -> FleetSpec:
+    """Build the fleet of a scenario that has a task; it trains with FedAvg unless another algorithm is given."""
     if scenario.accuracy.task is None:
         raise InputError("accuracy.task: a fleet needs models to run; name a task, such as --task digits.")
-    system = build_system(scenario)
-    assert isinstance(system.measured_accuracy, FederatedSimulation)
+    system = build_system(scenario, algorithm)
+    task = system.measured_accuracy
+    assert isinstance(task, FederatedSimulation)
     fleet_key, policy_key = jax.random.split(episode_keys([seed])[0])
     without = dataclasses.replace(system, measured_accuracy=None)
-    return FleetSpec(without, system.measured_accuracy, fleet_key, policy_key, fingerprint(scenario, seed))
+    return FleetSpec(without, task, fleet_key, policy_key, fingerprint(scenario, seed, task.algorithm))
 
 
-def fingerprint(scenario: Scenario, seed: int) -> str:
+def fingerprint(scenario: Scenario, seed: int, algorithm: FederatedAlgorithm | None = None) -> str:
     """The same for the same world: whatever a run is called, and wherever a machine keeps its files."""
     told = {
         name: part for name, part in scenario.model_dump(mode="json").items() if name not in EXCLUDED_FROM_FINGERPRINT
     }
-    text = json.dumps([_without_paths(told), seed], sort_keys=True)
+    text = json.dumps([_without_paths(told), seed, (algorithm or FedAvg()).describe()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -19,8 +19,8 @@ import numpy as np
 import optax
 
 from tandem.errors import InputError
+from tandem.federated.algorithm import Model
 from tandem.federated.data import LabelledImages
-from tandem.federated.fedavg import Model
 from tandem.federated.tasks.base import PretrainConfig, Task, TaskData
 from tandem.feel.types import Array, RandomKey, Scalar
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
