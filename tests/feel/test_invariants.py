@@ -127,7 +127,7 @@ def test_every_round_keeps_its_bounds(kind: str) -> None:
 
 # ---- every number is finite
 
-# What a scenario may say (the bounds of tandem.scenario.quantities), as powers of ten.
+# What a scenario may say (the bounds of tandem.scenario.units), as powers of ten.
 EXTREMES = {
     "devices.training_cycles_per_sample": (3, 14),
     "devices.inference_cycles_per_request": (3, 14),
@@ -138,14 +138,14 @@ EXTREMES = {
     "devices.samples_per_request": (-6, 6),
     "arrivals.rate_per_s": (-9, 6),
     "channel.mean": (-30, 30),
-    "mapping.k1": (-9, 6),
-    "mapping.k2": (-9, 6),
-    "mapping.k3": (-9, 6),
-    "envelope.round_limit_s": (-6, 6),
-    "envelope.worst_gain": (-30, 30),
-    "envelope.worst_arrivals": (-9, 12),
-    "envelope.queue_limit": (-9, 9),
-    "envelope.most_trainers": (0, 9),
+    "accuracy_mapping.k1": (-9, 6),
+    "accuracy_mapping.k2": (-9, 6),
+    "accuracy_mapping.k3": (-9, 6),
+    "worst_case.round_limit_s": (-6, 6),
+    "worst_case.worst_gain": (-30, 30),
+    "worst_case.worst_arrivals": (-9, 12),
+    "worst_case.queue_limit": (-9, 9),
+    "worst_case.max_trainers": (0, 9),
     "iterations": (0, 4),
     "update_bits": (0, 13),
     "bandwidth_hz": (5, 12),
@@ -154,7 +154,7 @@ EXTREMES = {
     "data_max": (-9, 9),
     "model_decay_per_s": (-9, 3),
 }
-ZERO_TOO = {"mapping.k1", "mapping.k2", "mapping.k3", "model_decay_per_s", "devices.switch_energy_j"}
+ZERO_TOO = {"accuracy_mapping.k1", "accuracy_mapping.k2", "accuracy_mapping.k3", "model_decay_per_s", "devices.switch_energy_j"}
 ODD_CHOICES = np.array([np.nan, np.inf, -np.inf, -1.0, 2.0, -1e38, 1e38, -0.0, 0.0, 1.0, 1e-38])
 EXTREME_FLEETS = 1024
 EXTREME_DEVICES = 4
@@ -184,9 +184,9 @@ def extreme_systems(template: System, rng: np.random.Generator, count: int) -> S
     for name in ("round_floor_s", "idle_round_s"):
         values[name] = longest * rng.choice([1e-12, 1e-3, 0.5, 1.0], count)
     values["round_floor_s"] = np.where(rng.random(count) < 0.3, 0.0, values["round_floor_s"])
-    values["envelope.round_limit_s"] = np.minimum(values["envelope.round_limit_s"], longest)
+    values["worst_case.round_limit_s"] = np.minimum(values["worst_case.round_limit_s"], longest)
     trainable = 10 ** rng.uniform(-9, 9, (count, EXTREME_DEVICES))
-    values["envelope.trainable_data"] = trainable
+    values["worst_case.max_trainable_data"] = trainable
     roof = np.broadcast_to(values["data_max"][:, None], trainable.shape)
     values["data_limit"] = np.minimum(trainable, roof) if template.shielded else roof
     values["pretrained_accuracy"] = rng.choice([0.0, 0.5, 1.0], count)

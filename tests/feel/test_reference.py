@@ -440,7 +440,7 @@ def test_the_observation_is_the_papers_state(kind: str) -> None:
     paper = [executed.train, executed.power, executed.frequency, state.queue, state.data]
     assert np.array_equal(vector[: 5 * 3], np.concatenate([np.asarray(part, np.float32) for part in paper]))
     assert vector[-1] == outcome.duration_s
-    assert vector.shape == ((5 if kind == "paper" else 10) * 3 + 1,)
+    assert vector.shape == ((5 if kind == "minimal" else 10) * 3 + 1,)
     if kind == "full":
         hidden = [state.data_age_s, state.model_age_s, state.waited_s / state.queue, state.model_accuracy]
         assert np.allclose(vector[15:27], np.concatenate(hidden), rtol=1e-6)

@@ -180,7 +180,7 @@ class TestDump:
             "workload.arrivals={kind: trace, path: rates.csv, repeat: true}",
             "channel.fading={kind: trace, path: gains.csv}",
             "shield={enabled: false, outage: 0.1}",
-            "observation=paper",
+            "observation=minimal",
         ]
         scenario = load_scenario("paper", overrides)
         assert load_scenario(write(dump_scenario(scenario))) == scenario
