@@ -154,7 +154,13 @@ EXTREMES = {
     "data_max": (-9, 9),
     "model_decay_per_s": (-9, 3),
 }
-ZERO_TOO = {"accuracy_mapping.k1", "accuracy_mapping.k2", "accuracy_mapping.k3", "model_decay_per_s", "devices.switch_energy_j"}
+ZERO_TOO = {
+    "accuracy_mapping.k1",
+    "accuracy_mapping.k2",
+    "accuracy_mapping.k3",
+    "model_decay_per_s",
+    "devices.switch_energy_j",
+}
 ODD_CHOICES = np.array([np.nan, np.inf, -np.inf, -1.0, 2.0, -1e38, 1e38, -0.0, 0.0, 1.0, 1e-38])
 EXTREME_FLEETS = 1024
 EXTREME_DEVICES = 4

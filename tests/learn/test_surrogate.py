@@ -18,7 +18,7 @@ from tandem.learn.cmoppo import CMOPPO, _ranges
 from tandem.learn.config import CMOPPOConfig
 from tandem.learn.ppo.surrogate import BARRIER_LINEAR_BELOW, clipped_objective, log_barrier
 from tandem.learn.scalarised_ppo import PopulationState
-from tandem.pareto import Archive, empty_archive, insert
+from tandem.pareto import Archive, insert
 from tandem.policy import NeuralPolicy
 from tandem.policy.rollout import rollout_means
 from tandem.scenario import load_scenario
@@ -129,13 +129,13 @@ finite = st.floats(-50, 50, width=32)
 @given(points=st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=8))
 def test_every_policy_of_the_front_has_a_positive_return_of_which_a_share_is_less(points: list[Any]) -> None:
     rows = jnp.asarray(points + [(-99.0, -99.0, -99.0)] * (8 - len(points)), float)
-    archive, _ = insert(empty_archive(8), rows, jnp.arange(8), jnp.arange(8) < len(points))
+    archive, _ = insert(Archive.init(8), rows, jnp.arange(8), jnp.arange(8) < len(points))
     _check_ranges(archive)
 
 
 @pytest.mark.parametrize("point", [(0.5, -3.0, -20.0), (0.0, 0.0, 0.0), (1e-3, -4e4, -1e5)])
 def test_a_front_of_one_policy_has_ranges_too(point: tuple[float, float, float]) -> None:
-    archive, _ = insert(empty_archive(4), jnp.asarray([point]), jnp.arange(1))
+    archive, _ = insert(Archive.init(4), jnp.asarray([point]), jnp.arange(1))
     _check_ranges(archive)
 
 

@@ -1,4 +1,4 @@
-"""Slow twins of the geometry, written from the definitions in plain Python, and sets of points to try them on."""
+"""Slow twins of the geometry, written from the definitions in plain Python, and sets of points to test them on."""
 
 import itertools
 import math
@@ -28,6 +28,13 @@ def tried_on(*strategies: Any, **named: Any) -> Callable[[Any], Any]:
 def point_sets(values: st.SearchStrategy[float] = tied, rows: int = ROWS) -> st.SearchStrategy[Array]:
     one = st.lists(values, min_size=3, max_size=3)
     return st.lists(one, min_size=rows, max_size=rows).map(lambda points: np.array(points, np.float32))
+
+
+def padded(points: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """The points and rows that do not count, ``ROWS`` in all, with the mask: the shape that is compiled already."""
+    rows = np.full((ROWS, 3), math.nan, np.float32)
+    rows[: len(points)] = points
+    return rows, np.arange(ROWS) < len(points)
 
 
 def masks(rows: int = ROWS) -> st.SearchStrategy[NDArray[np.bool_]]:

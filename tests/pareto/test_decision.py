@@ -9,7 +9,8 @@ from brute_force import point_sets, sphere, spread, tied, tried_on
 from hypothesis import strategies as st
 
 from tandem.errors import InputError
-from tandem.pareto import best_for_preference, knee_point, nondominated_indices, pick, ranges_of, within_limits
+from tandem.objectives import to_user_units
+from tandem.pareto import Ranges, best_for_preference, knee_point, nondominated_indices, pick
 
 # accuracy, -latency, -energy
 FOUR = np.array([[0.9, -3.0, -9.0], [0.7, -1.0, -5.0], [0.5, -0.5, -4.0], [0.8, -1.2, -5.5]])
@@ -85,8 +86,8 @@ def test_a_weight_of_zero_does_not_choose_badly() -> None:
 def test_ranges_set_the_scale() -> None:
     points = [[1, 0, 0], [0, 1, 0]]
     wide, narrow = ([0, 0, 0], [10, 1, 1]), ([0, 0, 0], [1, 10, 1])
-    assert best_for_preference((1, 1, 1), points, ranges_of(wide)) == 1
-    assert best_for_preference((1, 1, 1), points, ranges_of(narrow)) == 0
+    assert best_for_preference((1, 1, 1), points, Ranges.from_points(wide)) == 1
+    assert best_for_preference((1, 1, 1), points, Ranges.from_points(narrow)) == 0
 
 
 @pytest.mark.parametrize("preference", [(1, 1), (0, 0, 0), (-1, 1, 1), (math.nan, 1, 1), 1])
@@ -96,14 +97,14 @@ def test_bad_preference(preference: object) -> None:
 
 
 def test_limits_are_in_the_users_units() -> None:
-    assert within_limits(FOUR).tolist() == [True, True, True, True]
-    assert within_limits(FOUR, min_accuracy=0.7).tolist() == [True, True, False, True]
-    assert within_limits(FOUR, max_latency_s=1.0).tolist() == [False, True, True, False]
-    assert within_limits(FOUR, max_energy_j=4.5).tolist() == [False, False, True, False]
-    assert within_limits(FOUR, 0.75, 2.0, 6.0).tolist() == [False, False, False, True]
-    assert within_limits([[math.nan, -1, -1]]).tolist() == [False]
+    # With all weight on one objective, the best policy of those that meet the limits. A limit met exactly is met.
+    assert pick(FOUR, (0, 1, 0), min_accuracy=0.7).index == 1
+    assert pick(FOUR, (1, 0, 0), max_latency_s=1.0).index == 1
+    assert pick(FOUR, (1, 0, 0), max_energy_j=4.5).index == 2
+    assert pick(FOUR, min_accuracy=0.75, max_latency_s=2.0, max_energy_j=6.0).index == 3
+    assert pick([*FOUR, [math.nan, -0.1, -0.1]], (0, 1, 0), max_latency_s=0.5).index == 2
     with pytest.raises(InputError, match="max_energy_j is not a number"):
-        within_limits(FOUR, max_energy_j=math.nan)
+        pick(FOUR, max_energy_j=math.nan)
 
 
 def test_reason() -> None:
@@ -165,12 +166,15 @@ def test_following_the_message_leads_to_a_policy(points: np.ndarray, limits: dic
         try:
             choice = pick(points, **limits)
         except InputError as error:
-            told = re.search(r"attainable is (-?[\d.]+).*: set (\w+) to", str(error))
-            assert told
-            assert limits[told[2]] != float(told[1])
-            limits = limits | {told[2]: float(told[1])}
+            message = re.search(r"attainable is (-?[\d.]+).*: set (\w+) to", str(error))
+            assert message
+            assert limits[message[2]] != float(message[1])
+            limits = limits | {message[2]: float(message[1])}
         else:
-            assert within_limits(points, **limits)[choice.index]
+            accuracy, latency_s, energy_j = to_user_units(points[choice.index])
+            assert accuracy >= limits.get("min_accuracy", -math.inf)
+            assert latency_s <= limits.get("max_latency_s", math.inf)
+            assert energy_j <= limits.get("max_energy_j", math.inf)
             return
     pytest.fail("the messages go in circles")
 

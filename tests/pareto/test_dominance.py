@@ -6,7 +6,7 @@ from brute_force import ROWS, broken, masks, point_sets, spread, tied, tried_on
 from brute_force import dominates as slow_dominates
 from brute_force import non_dominated as slow_non_dominated
 
-from tandem.pareto import dominates, nondominated_indices, nondominated_mask
+from tandem.pareto import dominates, is_nondominated, nondominated_indices
 
 
 def test_by_hand() -> None:
@@ -27,19 +27,19 @@ def test_every_pair(points: np.ndarray) -> None:
 
 @tried_on(point_sets(tied | broken), masks())
 def test_mask_is_that_of_the_definition(points: np.ndarray, valid: np.ndarray) -> None:
-    assert nondominated_mask(points, valid).tolist() == slow_non_dominated(points, valid)
+    assert is_nondominated(points, valid).tolist() == slow_non_dominated(points, valid)
     assert nondominated_indices(points).tolist() == np.flatnonzero(slow_non_dominated(points)).tolist()
 
 
 @tried_on(point_sets(spread))
 def test_compiled_and_host_agree(points: np.ndarray) -> None:
-    assert np.flatnonzero(nondominated_mask(points)).tolist() == nondominated_indices(points).tolist()
+    assert np.flatnonzero(is_nondominated(points)).tolist() == nondominated_indices(points).tolist()
 
 
 def test_of_equal_points_the_first() -> None:
     points = np.float32([[0, 0, 0], [1, 2, 3], [1, 2, 3], [3, 2, 1], [1, 2, 3]])
-    assert nondominated_mask(points).tolist() == [False, True, False, True, False]
-    assert nondominated_mask(points, np.array([True, False, True, True, True])).tolist() == [
+    assert is_nondominated(points).tolist() == [False, True, False, True, False]
+    assert is_nondominated(points, np.array([True, False, True, True, True])).tolist() == [
         False,
         False,
         True,
@@ -50,13 +50,13 @@ def test_of_equal_points_the_first() -> None:
 
 def test_nothing_counts() -> None:
     nan = np.full((ROWS, 3), np.nan, np.float32)
-    assert not nondominated_mask(nan).any()
-    assert not nondominated_mask(np.ones((ROWS, 3), np.float32), np.zeros(ROWS, bool)).any()
+    assert not is_nondominated(nan).any()
+    assert not is_nondominated(np.ones((ROWS, 3), np.float32), np.zeros(ROWS, bool)).any()
     assert nondominated_indices(nan).tolist() == []
     assert nondominated_indices([]).tolist() == []
 
 
 def test_a_batch_of_sets() -> None:
     sets = np.random.default_rng(0).integers(0, 4, (5, ROWS, 3)).astype(np.float32)
-    together = jax.vmap(nondominated_mask)(sets)
+    together = jax.vmap(is_nondominated)(sets)
     assert together.tolist() == [slow_non_dominated(points) for points in sets]

@@ -1,10 +1,10 @@
-"""Sparsity, expected utility, distance to a front and size, by hand; the preference vectors."""
+"""Sparsity, expected utility, cardinality and preference vectors, worked by hand."""
 
 import math
 
 import numpy as np
 import pytest
-from brute_force import point_sets, sphere, spread, tried_on
+from brute_force import ROWS, broken, masks, padded, point_sets, sphere, spread, tied, tried_on
 from hypothesis import strategies as st
 
 from tandem.errors import InputError
@@ -13,14 +13,15 @@ from tandem.pareto import (
     cardinality,
     expected_utility,
     interior_simplex,
-    inverted_generational_distance,
+    nondominated_indices,
     normalise,
-    ranges_of,
     simplex_grid,
     sparsity,
+    sparsity_if_added,
 )
 
 THREE = np.array([[0.9, -4.0, -10.0], [0.5, -1.0, -6.0], [0.6, -2.0, -2.0]])
+THREE_RANGES = Ranges.from_points(THREE)
 UNIT = Ranges(np.zeros(3), np.ones(3))
 
 
@@ -29,7 +30,32 @@ def test_sparsity_by_hand() -> None:
     # (0.1 + 5 + 32) / 2 = 18.55, nearly all of it energy.
     assert sparsity(THREE) == pytest.approx(18.55)
     # On the ranges 0.4, 3 and 8: 0.1 / 0.16 = 0.625, 5 / 9 = 0.5556, 32 / 64 = 0.5; (0.625 + 0.5556 + 0.5) / 2.
-    assert sparsity(THREE, ranges_of(THREE)) == pytest.approx((0.625 + 5 / 9 + 0.5) / 2)
+    assert sparsity(THREE, THREE_RANGES) == pytest.approx((0.625 + 5 / 9 + 0.5) / 2)
+
+
+def test_sparsity_if_added_by_hand() -> None:
+    # One point alone has no gap; (5, 5, 0) beside (2, 2, 2) has 9 + 9 + 4.
+    points, valid = padded(np.float32([[2, 2, 2]]))
+    candidates, _ = padded(np.float32([[3, 3, 3], [2, 2, 3], [1, 2, 1], [5, 5, 0], [np.nan, 9, 9]]))
+    assert sparsity_if_added(points, valid, candidates).tolist()[:5] == [0, 0, 0, 22, 0]
+
+
+@tried_on(point_sets(tied | broken), masks(), point_sets(tied | broken))
+def test_sparsity_if_added_is_that_of_the_front_with_each(
+    points: np.ndarray, valid: np.ndarray, candidates: np.ndarray
+) -> None:
+    expected = []
+    for one in candidates:
+        together = np.vstack([points[valid], one])
+        expected.append(sparsity(together[nondominated_indices(together)]))
+    np.testing.assert_allclose(sparsity_if_added(points, valid, candidates), expected, rtol=1e-6)
+
+
+def test_sparsity_if_added_to_many_points() -> None:
+    points, candidates = sphere(120), 1.1 * sphere(ROWS, 1)
+    for one, sparse in zip(candidates, sparsity_if_added(points, None, candidates), strict=True):
+        together = np.vstack([points, one])
+        np.testing.assert_allclose(sparse, sparsity(together[nondominated_indices(together)]), rtol=1e-4)
 
 
 @pytest.mark.parametrize("points", [[], [[0.9, -1, -2]], [[0.9, -1, -2], [0.5, math.nan, -1]], [[1, 1, 1], [1, 1, 1]]])
@@ -52,29 +78,16 @@ def test_expected_utility_by_hand() -> None:
     # Normalised: (1, 0, 0), (0, 1, 0.5), (0.25, 2/3, 1). Accuracy alone: 1; latency alone: 1; energy alone: 1;
     # equal weights: the third, (0.25 + 2/3 + 1) / 3.
     weights = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1 / 3, 1 / 3, 1 / 3]]
-    assert expected_utility(THREE, weights, ranges_of(THREE)) == pytest.approx((3 + (0.25 + 2 / 3 + 1) / 3) / 4)
+    assert expected_utility(THREE, weights, THREE_RANGES) == pytest.approx((3 + (0.25 + 2 / 3 + 1) / 3) / 4)
     # A front without its accurate policy is worth less, by what that preference loses.
-    assert expected_utility(THREE[1:], weights[:1], ranges_of(THREE)) == pytest.approx(0.25)
+    assert expected_utility(THREE[1:], weights[:1], THREE_RANGES) == pytest.approx(0.25)
 
 
 def test_expected_utility_ignores_dominated_and_broken_points() -> None:
     weights = simplex_grid(6)
     more = np.concatenate([THREE, THREE - 1, [[math.nan, 0, 0]]])
-    assert expected_utility(more, weights, ranges_of(THREE)) == expected_utility(THREE, weights, ranges_of(THREE))
+    assert expected_utility(more, weights, THREE_RANGES) == expected_utility(THREE, weights, THREE_RANGES)
     assert math.isnan(expected_utility([], weights, UNIT))
-
-
-def test_distance_by_hand() -> None:
-    # To a front of (0, 0, 0) and (1, 1, 1) from (0, 0, 0) alone: 0 and sqrt(3), mean sqrt(3)/2.
-    target = [[0, 0, 0], [1, 1, 1]]
-    assert inverted_generational_distance([[0, 0, 0]], target, UNIT) == pytest.approx(math.sqrt(3) / 2)
-    # The same on a scale where the first objective has twice the range: 0 and sqrt(0.25 + 1 + 1).
-    wide = Ranges(np.zeros(3), np.array([2.0, 1.0, 1.0]))
-    assert inverted_generational_distance([[0, 0, 0]], target, wide) == pytest.approx(0.75)
-    assert inverted_generational_distance(target, target, UNIT) == 0
-    assert math.isnan(inverted_generational_distance([], target, UNIT))
-    with pytest.raises(InputError, match="reference_front"):
-        inverted_generational_distance(target, [], UNIT)
 
 
 def test_cardinality() -> None:
@@ -83,21 +96,20 @@ def test_cardinality() -> None:
 
 
 def test_normalise() -> None:
-    np.testing.assert_allclose(normalise(THREE, ranges_of(THREE)), [[1, 0, 0], [0, 1, 0.5], [0.25, 2 / 3, 1]])
+    np.testing.assert_allclose(normalise(THREE, THREE_RANGES), [[1, 0, 0], [0, 1, 0.5], [0.25, 2 / 3, 1]])
     flat = np.array([[1.0, 2, 3], [1.0, 4, 3]])
-    np.testing.assert_array_equal(normalise(flat, ranges_of(flat)), [[0, 0, 0], [0, 1, 0]])
-    np.testing.assert_array_equal(normalise([[9.0, 3, 9]], ranges_of(flat)), [[0, 0.5, 0]])
-    with pytest.raises(InputError, match="no finite point"):
-        ranges_of([[math.nan, 0, 0]])
+    np.testing.assert_array_equal(normalise(flat, Ranges.from_points(flat)), [[0, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(normalise([[9.0, 3, 9]], Ranges.from_points(flat)), [[0, 0.5, 0]])
+    with pytest.raises(InputError, match="none is finite"):
+        Ranges.from_points([[math.nan, 0, 0]])
 
 
 def test_inputs_are_not_written_to() -> None:
     points = sphere(8, dtype=np.float64)
     before = points.copy()
-    ranges = ranges_of(points)
+    ranges = Ranges.from_points(points)
     sparsity(points, ranges)
     expected_utility(points, simplex_grid(3), ranges)
-    inverted_generational_distance(points, points, ranges)
     cardinality(points)
     np.testing.assert_array_equal(points, before)
 
@@ -137,7 +149,7 @@ def test_interior_weights_by_hand() -> None:
     np.testing.assert_allclose(interior_simplex(1), [[1 / 3, 1 / 3, 1 / 3]])
     # The corners, then what is farthest from them: the centre.
     np.testing.assert_allclose(interior_simplex(4)[3], 1 / 3)
-    np.testing.assert_allclose(interior_simplex(3, lowest=0.2).max(axis=1), 0.6)
+    np.testing.assert_allclose(interior_simplex(3, min_weight=0.2).max(axis=1), 0.6)
 
 
 def test_bad_weights() -> None:
@@ -145,6 +157,6 @@ def test_bad_weights() -> None:
         simplex_grid(0)
     with pytest.raises(InputError, match="count"):
         interior_simplex(0)
-    for lowest in (0.0, 1 / 3, math.nan):
-        with pytest.raises(InputError, match="lowest"):
-            interior_simplex(10, lowest=lowest)
+    for min_weight in (0.0, 1 / 3, math.nan):
+        with pytest.raises(InputError, match="min_weight"):
+            interior_simplex(10, min_weight=min_weight)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from tandem.feel.types import Array
 from tandem.learn.ppo.ppo import TrainState
-from tandem.pareto import Archive, empty_archive, insert, store
+from tandem.pareto import Archive, insert, store
 from tandem.policy.networks import ActorCritic, Preference
 from tandem.policy.neural_policy import ObservationNormaliser
 from tandem.policy.running_stats import RunningStats
@@ -36,7 +36,7 @@ class PolicyArchive(eqx.Module):
     @classmethod
     def init(cls, capacity: int, like: Snapshot) -> PolicyArchive:
         """Without any, for a stack of snapshots like these."""
-        return cls(empty_archive(capacity), tree_zeros(capacity, like), jnp.zeros(capacity, jnp.int32))
+        return cls(Archive.init(capacity), tree_zeros(capacity, like), jnp.zeros(capacity, jnp.int32))
 
     def insert(
         self, new: Snapshot, rewards: Float[Array, "members 3"], valid: Bool[Array, " members"]

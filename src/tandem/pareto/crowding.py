@@ -27,7 +27,7 @@ from tandem.pareto.types import Array, Counts, Mask, PerPoint, Points
 
 
 class NeighbourGaps(NamedTuple):
-    """How much room each point of a set has; zero and False for rows that are not in it."""
+    """How far each point of a set is from its neighbours; zero and False for rows that are not in the set."""
 
     distance: PerPoint  # Eq. (CD), always finite: an extreme's missing gap equals the one it has
     extreme: Mask  # lowest or highest in some objective
@@ -40,51 +40,51 @@ def crowding_distance(points: Points, valid: Mask | None = None) -> PerPoint:
 
     An objective in which all points are equal adds nothing and has no extremes; so a lone point has distance 0.
     """
-    room = neighbour_gaps(points, valid)
-    return jnp.where(room.extreme, jnp.inf, room.distance)
+    gaps = neighbour_gaps(points, valid)
+    return jnp.where(gaps.extreme, jnp.inf, gaps.distance)
 
 
 @partial(jax.jit, static_argnames="count")
 def select_for_extension(
     points: Points, valid: Mask | None, count: int, times_selected: Counts | None = None
 ) -> Int[Array, " {count}"]:
-    """Algorithm 2: the indices of the ``count`` policies with most room, in order; -1 where the set has no more.
+    """Algorithm 2: the indices of the ``count`` least crowded policies, in order; -1 where the set has no more.
 
-    The set is taken as it is: leave dominated policies out of ``valid``. Ties go to the lower index.
+    Dominated policies are not removed: leave them out of ``valid``. Ties go to the lower index.
     """
-    here = valid_mask(points, valid)
-    room = neighbour_gaps(points, valid)
-    times = jnp.zeros(here.shape, jnp.int32) if times_selected is None else times_selected
+    present = valid_mask(points, valid)
+    gaps = neighbour_gaps(points, valid)
+    times = jnp.zeros(present.shape, jnp.int32) if times_selected is None else times_selected
 
     places = min(points.shape[1], count // 2)
-    turn = jnp.argsort(jnp.lexsort((-room.distance, times, ~room.best)))
-    preferred = room.best & (turn < places)
-    group = jnp.where(preferred, 0, jnp.where(room.extreme, 2, 1))
+    turn = jnp.argsort(jnp.lexsort((-gaps.distance, times, ~gaps.best)))
+    preferred = gaps.best & (turn < places)
+    group = jnp.where(preferred, 0, jnp.where(gaps.extreme, 2, 1))
 
-    chosen = jnp.lexsort((-room.distance, group, times, ~here))[:count]
-    chosen = jnp.where(here[chosen], chosen, -1)
+    chosen = jnp.lexsort((-gaps.distance, group, times, ~present))[:count]
+    chosen = jnp.where(present[chosen], chosen, -1)
     return jnp.pad(chosen, (0, count - chosen.shape[0]), constant_values=-1)
 
 
 def neighbour_gaps(points: Points, valid: Mask | None = None) -> NeighbourGaps:
-    """The terms of Eq. (CD) summed over objectives, and who stands at an end."""
-    here = valid_mask(points, valid)
-    finite = jnp.where(here[:, None], points, 0.0)
+    """Sum the terms of Eq. (CD) over objectives, and mark the extremes."""
+    present = valid_mask(points, valid)
+    finite = jnp.where(present[:, None], points, 0.0)
     by_objective = jnp.stack([jnp.roll(finite, -objective, axis=1) for objective in range(points.shape[1])])
-    room = jax.vmap(_spacing_in_first, in_axes=(0, None))(by_objective, here)
-    return NeighbourGaps(jnp.sum(room.distance, axis=0), jnp.any(room.extreme, axis=0), jnp.any(room.best, axis=0))
+    gaps = jax.vmap(_gaps_in_first_objective, in_axes=(0, None))(by_objective, present)
+    return NeighbourGaps(jnp.sum(gaps.distance, axis=0), jnp.any(gaps.extreme, axis=0), jnp.any(gaps.best, axis=0))
 
 
-def _spacing_in_first(points: Points, here: Mask) -> NeighbourGaps:
-    """The term of the first objective; the others settle ties."""
-    order = jnp.lexsort((*points.T[::-1], ~here))  # the last key sorts first: rows not in the set go to the end
+def _gaps_in_first_objective(points: Points, present: Mask) -> NeighbourGaps:
+    """Return the term of the first objective; the others break ties."""
+    order = jnp.lexsort((*points.T[::-1], ~present))  # the last key sorts first: rows not in the set go to the end
     value = points[order, 0]
     place = jnp.arange(value.shape[0])
-    top = jnp.maximum(jnp.sum(here) - 1, 0)
+    top = jnp.maximum(jnp.sum(present) - 1, 0)
     lower = value[jnp.maximum(place - 1, 0)]
     upper = value[jnp.minimum(place + 1, top)]
     span = value[top] - value[0]
-    # A range too small to divide by, or too large to be a number, is none: distances must never be NaN.
+    # A range too small to divide by, or too large to be finite, counts as none: distances must never be NaN.
     has_range = (span > np.finfo(value.dtype).tiny) & jnp.isfinite(span)
     gap = (upper - lower) / jnp.where(has_range, span, 1.0)
     share = jnp.where(has_range & (place <= top), gap * jnp.where((place == 0) | (place == top), 2, 1), 0.0)
@@ -97,7 +97,7 @@ def _spacing_in_first(points: Points, here: Mask) -> NeighbourGaps:
 
 @jax.jit
 def crowding_per_front(points: Points, ranks: Counts) -> PerPoint:
-    """The crowding distance of every point among those of its own rank; 0 for rows that are not in the set."""
+    """Return the crowding distance of every point within its own rank; 0 for rows that are not in the set."""
     rows = points.shape[0]
 
     def one_front(carry: tuple[PerPoint, Array]) -> tuple[PerPoint, Array]:

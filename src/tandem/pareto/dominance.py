@@ -1,4 +1,4 @@
-"""Pareto dominance: which points of a set no other point of the set beats."""
+"""Pareto dominance: the non-dominated points of a set, and ranks by non-dominated sorting."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def dominates(a: Float[Array, "*#batch objectives"], b: Float[Array, "*#batch ob
 
 
 def valid_mask(points: Points, valid: Mask | None = None) -> Mask:
-    """The rows that are in the set: valid, and finite in every objective."""
+    """Return the mask of the rows that are in the set: valid, and finite in every objective."""
     finite = jnp.all(jnp.isfinite(points), axis=-1)
     return finite if valid is None else finite & valid
 
 
 @jax.jit
-def nondominated_mask(points: Points, valid: Mask | None = None) -> Mask:
-    """The mask of the points that no other dominates; of equal points the first. Every pair is compared, O(n^2)."""
-    here = valid_mask(points, valid)
+def is_nondominated(points: Points, valid: Mask | None = None) -> Mask:
+    """Return the mask of the points that no other dominates; of equal points the first. Compares all pairs, O(n^2)."""
+    present = valid_mask(points, valid)
     index = jnp.arange(points.shape[0])
     rival, point = points[:, None, :], points[None, :, :]
     earlier_twin = jnp.all(rival == point, axis=-1) & (index[:, None] < index[None, :])
-    beaten = (dominates(rival, point) | earlier_twin) & here[:, None]
-    return here & ~jnp.any(beaten, axis=0)
+    beaten = (dominates(rival, point) | earlier_twin) & present[:, None]
+    return present & ~jnp.any(beaten, axis=0)
 
 
 def nondominated_indices(points: ArrayLike) -> Indices:
-    """The indices of the non-dominated points, ascending; of equal points the first. On the host, double precision."""
+    """Return the indices of the non-dominated points, ascending; of equal points the first. On the host."""
     rows = as_points(points)
     finite = np.flatnonzero(finite_rows(rows))
     if len(finite) == 0:
@@ -46,20 +46,20 @@ def nondominated_indices(points: ArrayLike) -> Indices:
 
 
 @jax.jit
-def nondominated_ranks(points: Points, valid: Mask | None = None) -> Counts:
-    """0 for what nothing dominates, 1 for what is then left without a dominator, and so on.
+def pareto_rank(points: Points, valid: Mask | None = None) -> Counts:
+    """Non-dominated sorting: rank 0 for the front, 1 for the front of the rest, and so on.
 
-    Equal points are of equal rank. Rows that are not in the set come last: their rank is the number of rows.
+    Equal points have equal rank. Rows that are not in the set come last: their rank is the number of rows.
     """
-    here = valid_mask(points, valid)
+    present = valid_mask(points, valid)
     rows = points.shape[0]
-    beats = dominates(points[:, None, :], points[None, :, :]) & here[:, None]
+    dominance = dominates(points[:, None, :], points[None, :, :]) & present[:, None]
 
     def peel(carry: tuple[Counts, Mask, Array]) -> tuple[Counts, Mask, Array]:
         ranks, left, rank = carry
-        outermost = left & ~jnp.any(beats & left[:, None], axis=0)
-        return jnp.where(outermost, rank, ranks), left & ~outermost, rank + 1
+        front = left & ~jnp.any(dominance & left[:, None], axis=0)
+        return jnp.where(front, rank, ranks), left & ~front, rank + 1
 
-    first = (jnp.full(rows, rows, jnp.int32), here, jnp.zeros((), jnp.int32))
+    first = (jnp.full(rows, rows, jnp.int32), present, jnp.zeros((), jnp.int32))
     ranks, _, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[1]), peel, first)
     return ranks

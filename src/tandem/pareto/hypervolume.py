@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import moocore
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
 from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto.dominance import valid_mask
 from tandem.pareto.points import as_points, finite_rows
-from tandem.pareto.types import Array, Counts, Mask, PerPoint, Point3, Points3, Scalar
+from tandem.pareto.types import Array, Candidates, Mask, PerCandidate, PerPoint, Point3, Points3
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
@@ -31,70 +30,34 @@ def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
 
 
 @jax.jit
-def hypervolume_3d(points: Points3, valid: Mask | None, reference: Point3) -> Scalar:
-    """HV of the valid points, exact, inside compiled code; O(n^2).
+def hypervolume_improvement(
+    points: Points3, valid: Mask | None, candidates: Candidates, reference: Point3
+) -> PerCandidate:
+    """HV(Psi and z) - HV(Psi) for each candidate z; O(n^2) each.
 
-    The third objective is swept from its highest point down. Between two points the cross-section is the area under
-    the stairs of all points above, and going down one point raises the stairs over the widths that it covers.
+    The points are sorted once for all candidates: a candidate cuts their coordinates off, which changes no order. The
+    third objective is swept from its highest point down, over columns of the first. A candidate gains what its box
+    holds above the stairs of the points, and what it holds beyond the last of them. Only positive volumes are added up,
+    so small gains keep their digits.
     """
-    sweep = _sweep(points, valid, reference)
-    height = jnp.where(sweep.column[:, None] <= jnp.arange(sweep.width.shape[0]), sweep.height[:, None], 0.0)
-    stairs = jax.lax.cummax(height, axis=0)
-    return jnp.sum(sweep.depth * jnp.sum(stairs * sweep.width, axis=1))
-
-
-@jax.jit
-def hypervolume_contributions(points: Points3, valid: Mask | None, reference: Point3) -> PerPoint:
-    """HV(Psi) - HV(Psi without z) for each z: what would be lost with it. O(n^2) time.
-
-    The same sweep keeps the highest and the second-highest stair of each column: the strip between them belongs to one
-    point alone. Only positive volumes are added up, so small contributions keep their digits. As the definition has it,
-    equal points contribute nothing, and a dominated point lessens the contribution of the one above it.
-    """
-    sweep = _sweep(points, valid, reference)
-    columns = jnp.arange(sweep.width.shape[0])
-
-    def down_one(
-        carry: tuple[PerPoint, PerPoint, Counts, PerPoint], step: tuple[Array, Array, Array, Array]
-    ) -> tuple[tuple[PerPoint, PerPoint, Counts, PerPoint], None]:
-        first, second, owner, volume = carry
-        row, column, height, depth = step
-        stair = jnp.where(column <= columns, height, 0.0)
-        second = jnp.maximum(second, jnp.minimum(first, stair))
-        owner = jnp.where(stair > first, row, owner)
-        first = jnp.maximum(first, stair)
-        return (first, second, owner, volume.at[owner].add(depth * sweep.width * (first - second))), None
-
-    nothing = jnp.zeros_like(sweep.width)
-    steps = (sweep.row, sweep.column, sweep.height, sweep.depth)
-    (*_, volume), _ = jax.lax.scan(down_one, (nothing, nothing, jnp.zeros_like(sweep.row), nothing), steps)
-    return volume
-
-
-class _Sweep(NamedTuple):
-    """The points from the highest third objective down, over columns from the widest first objective in."""
-
-    row: Counts  # index into the points as given
-    column: Counts  # the point covers this column and all that follow
-    height: PerPoint  # second objective above the reference
-    depth: PerPoint  # third objective, down to the next point
-    width: PerPoint  # of each column
-
-
-def _sweep(points: Points3, valid: Mask | None, reference: Point3) -> _Sweep:
     inside = valid_mask(points, valid) & jnp.all(points > reference, axis=1)
-    # A point that contributes nothing lies on the reference, at the end of every order, where its box is empty.
     above = jnp.where(inside[:, None], points - reference, 0.0)
-    by_width = jnp.argsort(-above[:, 0])
-    row = jnp.argsort(-above[:, 2])
-    return _Sweep(
-        row=row,
-        column=jnp.argsort(by_width)[row],
-        height=above[row, 1],
-        depth=_steps(above[row, 2]),
-        width=_steps(above[by_width, 0]),
-    )
+    widths, depths = -jnp.sort(-above[:, 0]), -jnp.sort(-above[:, 2])
+    by_width, by_depth = jnp.argsort(-above[:, 0]), jnp.argsort(-above[:, 2])
+    column = jnp.argsort(by_width)[by_depth]
+    covered = column[:, None] <= jnp.arange(points.shape[0])
+    stairs = jax.lax.cummax(jnp.where(covered, above[by_depth, 1][:, None], 0.0), axis=0)
+
+    box = jnp.where(valid_mask(candidates)[:, None], jnp.maximum(candidates - reference, 0.0), 0.0)
+    width, height, depth = box.T
+    rise = jnp.maximum(height[:, None, None] - stairs, 0.0)
+    cells = _clipped_steps(depths, depth)[:, :, None] * _clipped_steps(widths, width)[:, None, :]
+    beyond = width * depth - jnp.minimum(width, widths[0]) * jnp.minimum(depth, depths[0])
+    gains: Array = jnp.sum(cells * rise, axis=(1, 2)) + height * beyond
+    return gains
 
 
-def _steps(descending: PerPoint) -> PerPoint:
-    return descending - jnp.append(descending[1:], 0.0)
+def _clipped_steps(descending: PerPoint, limits: PerCandidate) -> Float[Array, "candidates points"]:
+    """Return the differences of neighbouring values, each value at most the candidate's limit."""
+    clipped = jnp.minimum(descending, limits[:, None])
+    return clipped - jnp.pad(clipped[:, 1:], ((0, 0), (0, 1)))

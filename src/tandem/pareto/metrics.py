@@ -1,27 +1,29 @@
-"""How good a front is, besides its hypervolume: density, usefulness to a user, distance to a better front, size.
+"""Quality of a front besides its hypervolume: sparsity, expected utility and cardinality.
 
-On the host, in double precision. Points that are not finite do not count. Fronts are comparable only on a common scale,
-so whatever normalises takes the ranges from outside (``ranges_of`` the union of the fronts, say).
+Functions without a mask run on the host, in double precision; there, points that are not finite do not count. Fronts
+are comparable only on a common scale, so functions that normalise take the ranges as an argument (such as
+``Ranges.from_points`` of the union of the fronts).
 """
 
 from __future__ import annotations
 
-import moocore
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
-from tandem.errors import InputError
 from tandem.objectives import NUM_OBJECTIVES
-from tandem.pareto.dominance import nondominated_indices
+from tandem.pareto.dominance import dominates, is_nondominated, nondominated_indices, valid_mask
 from tandem.pareto.points import Ranges, as_points, finite_rows, normalise
-from tandem.pareto.types import HostPoints
+from tandem.pareto.types import Array, Candidates, HostPoints, Mask, PerCandidate, PerPoint, Points3
 
 
 def sparsity(points: ArrayLike, ranges: Ranges | None = None) -> float:
     """SP = 1/(|Psi|-1) sum_i sum_l (Z_i(l+1) - Z_i(l))^2 over sorted values; 0 for fewer than two points.
 
-    The paper's sum adds objectives in their own units (so the one with the largest numbers rules), and so does this by
-    default; with ``ranges`` it is taken on normalised objectives. The set is taken as it is, dominated points included.
+    The paper's sum adds objectives in their own units, so the one with the largest numbers dominates it. This is the
+    default; with ``ranges`` the sum is taken over normalised objectives. Dominated points are not removed.
     """
     rows = _finite(points) if ranges is None else normalise(_finite(points), ranges)
     if len(rows) < 2:
@@ -41,22 +43,45 @@ def expected_utility(points: ArrayLike, weights: ArrayLike, ranges: Ranges) -> f
     return float(np.mean(np.max(as_points(weights) @ rows.T, axis=1)))
 
 
-def inverted_generational_distance(points: ArrayLike, reference_front: ArrayLike, ranges: Ranges) -> float:
-    """IGD = mean over reference points of the distance to the nearest point, with objectives normalised.
-
-    NaN for a front without points.
-    """
-    rows, target = normalise(_finite(points), ranges), normalise(_finite(reference_front), ranges)
-    if len(target) == 0:
-        raise InputError("reference_front has no finite point; give the front to measure the distance to.")
-    return float(moocore.igd(rows, ref=target, maximise=True)) if len(rows) else float("nan")
-
-
 def cardinality(points: ArrayLike) -> int:
-    """The number of different non-dominated points."""
+    """Return the number of different non-dominated points."""
     return len(nondominated_indices(points))
 
 
 def _finite(points: ArrayLike) -> HostPoints:
     rows = as_points(points)
     return rows[finite_rows(rows)].reshape(-1, NUM_OBJECTIVES)
+
+
+@jax.jit
+def sparsity_if_added(points: Points3, valid: Mask | None, candidates: Candidates) -> PerCandidate:
+    """SP of the non-dominated among the points and one candidate, for each candidate; O(n) each.
+
+    The points are sorted once for all candidates. As in ``sparsity``, a set of fewer than two points has 0.
+    """
+    alive = is_nondominated(points, valid)
+    beaten = dominates(candidates[:, None], points[None]) & valid_mask(candidates)[:, None]
+    left = alive & ~beaten
+    enters = valid_mask(candidates) & ~jnp.any(alive & jnp.all(points >= candidates[:, None], axis=-1), axis=1)
+    squares = sum(_squared_gaps(points[:, i], left, candidates[:, i], enters) for i in range(points.shape[1]))
+    size = jnp.sum(left, axis=1) + enters
+    return jnp.where(size > 1, squares / jnp.maximum(size - 1, 1), 0.0)
+
+
+def _squared_gaps(
+    values: PerPoint, left: Bool[Array, "candidates points"], new: PerCandidate, enters: Bool[Array, " candidates"]
+) -> PerCandidate:
+    """Return the sum of squared gaps between the values that are left, with the new value if it enters."""
+    order = jnp.argsort(values)
+    ascending, left = values[order], left[:, order]
+    highest = jax.lax.cummax(jnp.where(left, ascending, -jnp.inf), axis=1)
+    before = jnp.pad(highest[:, :-1], ((0, 0), (1, 0)), constant_values=-jnp.inf)
+    squares = jnp.sum(jnp.where(left & jnp.isfinite(before), ascending - before, 0.0) ** 2, axis=1)
+
+    value = new[:, None]
+    below = jnp.max(jnp.where(left & (ascending <= value), ascending, -jnp.inf), axis=1)
+    above = jnp.min(jnp.where(left & (ascending > value), ascending, jnp.inf), axis=1)
+    down, up = (jnp.where(jnp.isfinite(bound), jnp.abs(new - bound), 0.0) for bound in (below, above))
+    # A new value inside a gap splits it: (down + up)^2 becomes down^2 + up^2.
+    splits = jnp.isfinite(below) & jnp.isfinite(above)
+    return squares + jnp.where(enters, jnp.where(splits, -2 * down * up, down**2 + up**2), 0.0)

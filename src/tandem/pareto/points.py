@@ -1,4 +1,4 @@
-"""Points as the host's functions take them in: three columns of double precision, and a scale to compare them on."""
+"""Input of the functions on the host: points as three columns of double precision, and the scale to compare them on."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ class Ranges(NamedTuple):
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
+    @classmethod
+    def from_points(cls, points: ArrayLike) -> Ranges:
+        """Return the smallest box around the points."""
+        rows = as_points(points)
+        rows = rows[finite_rows(rows)]
+        if len(rows) == 0:
+            raise InputError("points: none is finite, so they have no ranges; give at least one finite point.")
+        return cls(rows.min(axis=0), rows.max(axis=0))
+
 
 def as_points(points: ArrayLike) -> HostPoints:
-    """The points as an array [points, 3]; the caller's own array is never written to."""
+    """Convert points to an array [points, 3]; the caller's array is never written to."""
     array = np.asarray(points, np.float64)
     if array.size == 0:
         return np.zeros((0, NUM_OBJECTIVES))
     if array.ndim != 2 or array.shape[1] != NUM_OBJECTIVES:
-        raise InputError(f"points has shape {array.shape}; give one row a policy: accuracy, -latency, -energy.")
+        raise InputError(f"points has shape {array.shape}; give one row for each policy: accuracy, -latency, -energy.")
     return array
 
 
 def finite_rows(points: HostPoints) -> HostMask:
-    """Which points count: one with a NaN or an infinity is the result of a failed evaluation."""
+    """Return the mask of the points that count: one with a NaN or an infinity comes from a failed evaluation."""
     return np.asarray(np.isfinite(points).all(axis=1))
 
 
-def ranges_of(points: ArrayLike) -> Ranges:
-    """The smallest box around the points."""
-    rows = as_points(points)
-    rows = rows[finite_rows(rows)]
-    if len(rows) == 0:
-        raise InputError("There is no finite point to take ranges from; give at least one.")
-    return Ranges(rows.min(axis=0), rows.max(axis=0))
-
-
 def normalise(points: ArrayLike, ranges: Ranges) -> HostPoints:
-    """(z - low) / (high - low) in each objective; 0 in an objective without a range, which tells no points apart."""
+    """(z - low) / (high - low) in each objective; 0 in an objective without a range, which cannot rank points."""
     low, high = (np.asarray(bound, np.float64) for bound in ranges)
     span = high - low
     scaled = (as_points(points) - low) / np.where(span > 0, span, 1.0)

@@ -1,4 +1,4 @@
-"""Preference vectors: weights of the three objectives, spread evenly over the simplex and always the same."""
+"""Preference vectors: weights of the three objectives, spread evenly over the simplex, without randomness."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from tandem.errors import InputError
 from tandem.objectives import NUM_OBJECTIVES
 from tandem.pareto.types import HostPoints
 
+REFINEMENT = 6
+
 
 def simplex_grid(divisions: int) -> HostPoints:
     """All w with w_i a multiple of 1/divisions and sum_i w_i = 1 (Das and Dennis): (d+1)(d+2)/2 rows, corners included.
 
-    For expected utility, where a user may care for one objective alone.
+    For expected utility, where a user may value one objective only.
     """
     if divisions < 1:
         raise InputError(f"divisions is {divisions}; give 1 or more.")
@@ -21,44 +23,45 @@ def simplex_grid(divisions: int) -> HostPoints:
     return np.array(parts, np.float64) / divisions
 
 
-def interior_simplex(count: int, lowest: float = 0.05) -> HostPoints:
-    """``count`` weights omega_i with sum_j omega_ij = 1 and omega_ij >= lowest > 0: the set Omega of the paper.
+def interior_simplex(count: int, min_weight: float = 0.05) -> HostPoints:
+    """``count`` weights omega_i with sum_j omega_ij = 1 and omega_ij >= min_weight > 0: the set Omega of the paper.
 
-    A grid where one has just ``count`` points (1, 3, 6, 10, 15, ...), pulled towards the centre until the smallest
-    component is ``lowest``. Other counts have the corners, then always the point farthest from those before it.
+    If a grid has exactly ``count`` points (1, 3, 6, 10, 15, ...), it is that grid, contracted towards the centre until
+    the smallest component is ``min_weight``. Other counts have the corners, then always the point farthest from those
+    before it.
     """
     if count < 1:
         raise InputError(f"count is {count}; give 1 or more.")
-    if not 0 < lowest < 1 / NUM_OBJECTIVES:
-        raise InputError(f"lowest is {lowest}; give the smallest weight, above 0 and below 1/3.")
+    if not 0 < min_weight < 1 / NUM_OBJECTIVES:
+        raise InputError(f"min_weight is {min_weight}; give the smallest weight, above 0 and below 1/3.")
     centre = np.full((1, NUM_OBJECTIVES), 1 / NUM_OBJECTIVES)
     if count == 1:
         return centre
     divisions = 1
     while (size := (divisions + 1) * (divisions + 2) // 2) < count:
         divisions += 1
-    # Six times finer: every centre and midpoint that the farthest point could be is on the grid.
-    spread = simplex_grid(divisions) if size == count else _farthest_first(simplex_grid(6 * divisions), count)
-    pulled = lowest + (1 - NUM_OBJECTIVES * lowest) * spread
+    # Finer by REFINEMENT: every centre and midpoint that the farthest point could be is on the grid.
+    spread = simplex_grid(divisions) if size == count else _farthest_first(simplex_grid(REFINEMENT * divisions), count)
+    pulled = min_weight + (1 - NUM_OBJECTIVES * min_weight) * spread
     return np.asarray(pulled / pulled.sum(axis=1, keepdims=True))
 
 
 def _farthest_first(candidates: HostPoints, count: int) -> HostPoints:
-    """The corners, then one by one the candidate farthest from all chosen; ties go to what the others lack most."""
+    """Choose the corners, then always the candidate farthest from all chosen; ties go to the most balanced sum."""
     corners = np.argmax(candidates, axis=0)
     nearest = np.full(len(candidates), np.inf)
     chosen: list[int] = []
     while len(chosen) < count:
         if len(chosen) < NUM_OBJECTIVES:
-            following = int(corners[len(chosen)])
+            next_index = int(corners[len(chosen)])
         else:
-            lopsided = _length(candidates[chosen].sum(axis=0) + candidates - (len(chosen) + 1) / NUM_OBJECTIVES)
-            following = int(np.lexsort((lopsided, -nearest))[0])
-        chosen.append(following)
-        nearest = np.minimum(nearest, _length(candidates - candidates[following]))
+            imbalance = _length(candidates[chosen].sum(axis=0) + candidates - (len(chosen) + 1) / NUM_OBJECTIVES)
+            next_index = int(np.lexsort((imbalance, -nearest))[0])
+        chosen.append(next_index)
+        nearest = np.minimum(nearest, _length(candidates - candidates[next_index]))
     return candidates[chosen]
 
 
 def _length(vectors: HostPoints) -> NDArray[np.float64]:
-    """Rounded, so that ties are ties."""
+    """Return Euclidean lengths, rounded so that equal distances compare equal."""
     return np.asarray(np.round(np.linalg.norm(vectors, axis=1), 12))

@@ -1,4 +1,4 @@
-"""The shared vocabulary of shapes: a set of points in objective space, and which of its rows count."""
+"""Shapes shared by this package: a set of points in objective space, and the mask of its rows that count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Point3 = Float[Array, "3"]
 PerPoint = Float[Array, " points"]
 Mask = Bool[Array, " points"]
 Counts = Int[Array, " points"]
-Scalar = Float[Array, ""]
+Candidates = Float[Array, "candidates 3"]  # points that may be added to a set
+PerCandidate = Float[Array, " candidates"]
 
 # On the host, NumPy in double precision.
 HostPoints = NDArray[np.float64]
@@ -22,14 +23,15 @@ Indices = NDArray[np.intp]
 
 __all__ = [
     "Array",
+    "Candidates",
     "Counts",
     "HostMask",
     "HostPoints",
     "Indices",
     "Mask",
+    "PerCandidate",
     "PerPoint",
     "Point3",
     "Points",
     "Points3",
-    "Scalar",
 ]

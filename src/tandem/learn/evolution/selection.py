@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from tandem.feel.types import Array, RandomKey, Scalar
 from tandem.learn.evolution.operators import VariationOperator
-from tandem.pareto import crowding_per_front, nondominated_mask, nondominated_ranks
+from tandem.pareto import crowding_per_front, is_nondominated, pareto_rank
 
 Pool = Float[Array, "members genes"]
 Points = Float[Array, "points 3"]
@@ -105,7 +105,7 @@ class NonDominatedSorting(Selection):
 
 
 def _best_first(points: Points) -> Int[Array, " points"]:
-    ranks = nondominated_ranks(points)
+    ranks = pareto_rank(points)
     return jnp.lexsort((-crowding_per_front(points, ranks), ranks))
 
 
@@ -185,7 +185,7 @@ def shortfall(points: Points, valid: Bool[Array, " points"] | None = None) -> Po
     The ideal is the best of each objective, the nadir the worst of each among the non-dominated. Neither is remembered:
     where points are measured with noise, the best value ever seen is one that was lucky.
     """
-    best = nondominated_mask(points, valid)[:, None]
+    best = is_nondominated(points, valid)[:, None]
     ideal = jnp.max(jnp.where(best, points, -jnp.inf), axis=0)
     nadir = jnp.min(jnp.where(best, points, jnp.inf), axis=0)
     span = jnp.maximum(ideal - nadir, MIN_SPAN * (1 + jnp.abs(ideal)))

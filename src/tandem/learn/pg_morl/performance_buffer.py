@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 
 from tandem.feel.types import Array
 from tandem.learn.ppo.ppo import TrainState
-from tandem.pareto import free_slots, interior_simplex, store
+from tandem.pareto import assign_slots, interior_simplex, store
 from tandem.pareto.scaling import ObjectiveScaler
 from tandem.tree import tree_zeros
 
@@ -43,7 +43,7 @@ class PerformanceBuffer(eqx.Module):
         there = jnp.concatenate([self.valid, jnp.all(jnp.isfinite(rewards), axis=1)])
         best = best_by_direction(space.scale(everyone), there, self.directions, self.depth)
         stays, enters = best[:slots], best[slots:]
-        places = free_slots(stays, enters)
+        places = assign_slots(stays, enters)
         points = store(jnp.where(stays[:, None], self.points, -jnp.inf), places, rewards)
         kept = store(self.kept, places, new)
         return PerformanceBuffer(points, store(stays, places, enters), kept, self.directions, self.depth)

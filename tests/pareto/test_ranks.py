@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from brute_force import ROWS, broken, crowding, masks, point_sets, spread, tied, tried_on
 
-from tandem.pareto import crowding_per_front, nondominated_ranks
+from tandem.pareto import crowding_per_front, pareto_rank
 
 
 def ranks_by_definition(points: np.ndarray, valid: np.ndarray) -> list[int]:
@@ -26,12 +26,12 @@ def beats(a: np.ndarray, b: np.ndarray) -> bool:
 
 def test_by_hand() -> None:
     points = np.float32([[2, 2, 2], [1, 1, 1], [3, 0, 0], [1, 1, 1], [0, 0, 0], [np.nan, 9, 9]])
-    assert nondominated_ranks(points).tolist() == [0, 1, 0, 1, 2, 6]
+    assert pareto_rank(points).tolist() == [0, 1, 0, 1, 2, 6]
 
 
 @tried_on(point_sets(tied | spread | broken), masks())
 def test_ranks_by_their_definition(points: np.ndarray, valid: np.ndarray) -> None:
-    assert nondominated_ranks(points, valid).tolist() == ranks_by_definition(points, valid)
+    assert pareto_rank(points, valid).tolist() == ranks_by_definition(points, valid)
 
 
 @tried_on(point_sets(tied | spread), masks())
@@ -47,6 +47,6 @@ def test_room_among_those_of_the_same_rank(points: np.ndarray, valid: np.ndarray
 
 def test_shapes_are_known_without_running() -> None:
     points = jax.ShapeDtypeStruct((7, 3), np.float32)
-    ranks = jax.eval_shape(nondominated_ranks, points)
+    ranks = jax.eval_shape(pareto_rank, points)
     assert (ranks.shape, ranks.dtype) == ((7,), np.int32)
     assert jax.eval_shape(crowding_per_front, points, ranks).shape == (7,)
