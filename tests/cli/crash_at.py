@@ -7,7 +7,7 @@ front.json is. interrupt: by Ctrl-C, after the N-th row. A checkpoint follows ev
 import os
 import signal
 import sys
-from pathlib import Path
+from contextlib import contextmanager
 
 from tandem.cli.main import main
 from tandem.io import tree_io as weights
@@ -16,7 +16,7 @@ from tandem.runs import trainer as training
 
 moment, left = sys.argv.pop(1), int(sys.argv.pop(1))
 training.CHECKPOINT_EVERY_S = 0.0
-add, save_file, write_json = progress.ProgressTable.add, weights.save_file, training.write_json
+add, atomic_write, write_json = progress.ProgressTable.add, weights.atomic_write, training.write_json
 
 
 def stop(here: bool, by: int = signal.SIGKILL) -> None:
@@ -32,11 +32,13 @@ def adding(table, *row) -> None:
     stop(moment == "interrupt", signal.SIGINT)
 
 
-def saving(arrays, path, **more) -> None:
-    save_file(arrays, path, **more)
-    if moment == "half" and left == 1:
-        os.truncate(path, Path(path).stat().st_size // 2)
-    stop(moment == "half")
+@contextmanager
+def saving(path, durable=False):
+    with atomic_write(path, durable) as temporary:
+        yield temporary
+        if moment == "half" and left == 1:
+            os.truncate(temporary, temporary.stat().st_size // 2)
+        stop(moment == "half")
 
 
 def writing(path, document) -> None:
@@ -44,5 +46,5 @@ def writing(path, document) -> None:
     write_json(path, document)
 
 
-progress.ProgressTable.add, weights.save_file, training.write_json = adding, saving, writing
+progress.ProgressTable.add, weights.atomic_write, training.write_json = adding, saving, writing
 main()

@@ -17,7 +17,7 @@ from tandem.policy import evaluate as playing_module
 from tandem.rng import EVALUATION_SEED_START, FINAL_EVALUATION_SEEDS
 from tandem.runs import Front, PolicyRecord, Run, simulate
 from tandem.runs.evaluation import Evaluation, evaluate, with_overrides
-from tandem.runs.front import landmarks, sorted_by, write_csv
+from tandem.runs.front import landmarks, sorted_by, write_front_csv
 from tandem.runs.plot_front import write_front_figure
 from tandem.scenario import load_scenario
 from tandem.stats import hypervolume_interval, mean_interval
@@ -54,7 +54,7 @@ def evaluated(run: Run, seeds: range, **more) -> Evaluation:
 
 @pytest.fixture(scope="module")
 def evaluation(paper_run: Run) -> Evaluation:
-    return evaluated(paper_run, range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12), rules=True)
+    return evaluated(paper_run, range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12), heuristics=True)
 
 
 def test_every_policy_plays_as_it_does_alone(paper_run: Run, evaluation: Evaluation) -> None:
@@ -99,15 +99,15 @@ def test_the_order_and_size_of_parts_change_nothing(
 ) -> None:
     # Five seeds of three devices at once: parts of seeds, 12 = 5 + 5 + 2, and policies one by one.
     monkeypatch.setattr(playing_module, "MAX_BATCH", {jax.default_backend(): 15})
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     again = evaluated(
         paper_run,
         range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12),
-        progress=lambda done, of: told.append((done, of)),
+        on_progress=lambda progress: reported.append((progress.done, progress.total)),
     )
     np.testing.assert_allclose(again.rewards, evaluation.rewards, rtol=1e-4, atol=1e-6)
     count = len(paper_run.front.policies)
-    assert told == [(done, count) for done in range(count + 1)]
+    assert reported == [(done, count) for done in range(count + 1)]
     # Two policies at once, the last part filled up if their number is odd.
     monkeypatch.setattr(playing_module, "MAX_BATCH", {jax.default_backend(): 2 * 3 * 12})
     again = evaluated(paper_run, range(EVALUATION_SEED_START, EVALUATION_SEED_START + 12))
@@ -262,7 +262,7 @@ def test_violations_are_counted() -> None:
 
 def test_csv_round_trip(tmp_path: Path) -> None:
     front = made(*POINTS, violations=(0.1, 0, 1 / 3, 0))
-    write_csv(tmp_path / "front.csv", front)
+    write_front_csv(tmp_path / "front.csv", front)
     with (tmp_path / "front.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     names = ("accuracy", "latency_s", "energy_j")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tandem.experiments.reward_source import RewardSource
 from tandem.io.atomic import results_folder
-from tandem.runs.run_dir import write_json
+from tandem.io.tables import write_json
 from tandem.scenario import Scenario, load_scenario
 
 Values = NDArray[np.float64]

@@ -1,23 +1,34 @@
-"""Files that are whole or not there: written beside their place, then moved into it."""
+"""Files that are complete or not there: written beside their place, then moved into it."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tandem.errors import InputError
+
+STAGING = ".new."  # prefix of the folder in which a set of results is written before it is moved into place
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def atomic_write(path: Path, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces ``path`` when the block ends without an error.
 
-    With ``durable`` the file and its directory entry are flushed to disk, so that the file survives a power cut.
+    A symbolic link is followed: the file it points to is replaced, and the link stays. A folder, a device, a pipe or a
+    socket is refused with an InputError. With ``durable`` the file and its directory entry are flushed to disk, so that
+    the file survives a power cut.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    check_replaceable(path)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -25,9 +36,9 @@ def atomic_write(path: Path, durable: bool = False) -> Iterator[Path]:
         temporary.chmod(0o644)
         if durable:
             _flush(temporary)  # before it is moved: otherwise a power cut could leave an empty file in its place
-        temporary.replace(path)
+        temporary.replace(target)
         if durable:
-            _flush(path.parent)
+            _flush(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -40,13 +51,82 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
+def check_replaceable(path: Path) -> None:
+    """Refuse a path that exists and is not a regular file, or that this process prints to."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{path}: is {_kind(found.st_mode)}; name a regular file or a new one.")
+    for stream in (1, 2):  # /dev/stdout, where the output is redirected to a file
+        with contextlib.suppress(OSError):
+            if os.path.samestat(found, os.fstat(stream)):
+                raise InputError(f"{path}: is the file that this command prints to; name another file.")
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+@contextmanager
+def explain_write_errors(place: Path, fix: str | None = None) -> Iterator[None]:
+    """Turn an OSError of the block into an InputError that says what cannot be written, why, and what to do."""
+    try:
+        yield
+    except BrokenPipeError:  # of the terminal, not of a file
+        raise
+    except OSError as error:
+        raise InputError(f"{place}: cannot be written ({reason(error)}); {fix or _fix(error)}.") from None
+
+
+def reason(error: OSError) -> str:
+    """Return the system's words for an error, such as 'No space left on device'."""
+    return os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+
+
+def _fix(error: OSError) -> str:
+    if error.errno in NO_SPACE:
+        return "make room on the disk and try again"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return "create its folder first, or choose another"
+    return "choose another folder"
+
+
 def results_folder(folder: Path, *markers: str) -> Path:
     """Create a folder for results, or take one that an earlier run of the same kind (with a marker in it) made."""
-    try:
+    fix = "choose another folder with --out"
+    with explain_write_errors(folder, fix):
         folder.mkdir(parents=True, exist_ok=True)
-        foreign = any(folder.iterdir()) and not any((folder / marker).exists() for marker in markers)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot hold results ({error.strerror}); name another folder with --out.") from None
-    if foreign:
-        raise InputError(f"{folder}: holds files of something else; name an empty or a new folder with --out.")
+        names = [path.name for path in folder.iterdir() if not path.name.startswith(STAGING)]
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if names and not any(marker in names for marker in markers):
+        raise InputError(f"{folder}: holds files of something else; choose an empty or a new folder with --out.")
     return folder
+
+
+@contextmanager
+def replace_results(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """Yield an empty folder to write results to; when the block ends without an error they move to ``folder``.
+
+    Files called one of ``names`` that the block has not written are then removed: they belong to earlier results. After
+    an error, such as a full disk, the earlier results are all still there.
+    """
+    staging = Path(tempfile.mkdtemp(prefix=STAGING, dir=folder))
+    try:
+        yield staging
+        written = {path.name for path in staging.iterdir()}
+        for name in written:
+            if (folder / name).exists():
+                check_replaceable(folder / name)
+        for name in written:
+            (staging / name).replace(folder / name)
+        for name in set(names) - written:
+            (folder / name).unlink(missing_ok=True)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from tandem.errors import InputError
 from tandem.io.atomic import atomic_write
@@ -49,7 +49,8 @@ def restore_arrays(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path)
 def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any], durable: bool = False) -> None:
     """Write arrays and a note, all or nothing; ``durable`` as in ``atomic_write``. Equal arrays give equal bytes."""
     with atomic_write(path, durable) as temporary:
-        save_file(arrays, temporary, metadata={NOTE: json.dumps(note)})
+        # Not by save_file, which reports a full disk by an error of its own kind.
+        temporary.write_bytes(save(arrays, metadata={NOTE: json.dumps(note)}))
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -16,7 +16,7 @@ from tandem.objectives import OBJECTIVE_KEYS
 from tandem.policy.evaluate import evaluate_policies, unstack
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.rng import FINAL_EVALUATION_SEEDS
-from tandem.runs.front import Front, PolicyRecord, measured
+from tandem.runs.front import Front, PolicyRecord, measured_fields
 from tandem.runs.run import SavedPolicies
 from tandem.runs.simulation import episode_keys
 from tandem.tree import tree_index
@@ -77,7 +77,7 @@ def _played(
     """Each chosen candidate, and the measured fields of its record."""
     rows: list[dict[str, Any]] = []
     for means in evaluate_policies(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen):
-        rows += [measured(one) for one in unstack(means)]
+        rows += [measured_fields(one) for one in unstack(means)]
     return list(zip(delivery.chosen.tolist(), rows, strict=True))
 
 

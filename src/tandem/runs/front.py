@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import write_csv
 from tandem.learn.validation import within_tolerance
 from tandem.objectives import OBJECTIVE_KEYS, OBJECTIVE_LABELS, to_maximised, to_user_units
 from tandem.pareto import best_for_preference, hypervolume, knee_point, sparsity
@@ -104,7 +103,7 @@ class Front:
         return sparsity(self.points)
 
 
-def measured(means: EpisodeMeans) -> dict[str, Any]:
+def measured_fields(means: EpisodeMeans) -> dict[str, Any]:
     """The measured fields of a record, from the episodes of one policy."""
     objectives = to_user_units(means.objectives)
     return {
@@ -141,13 +140,10 @@ def selectable_points(front: Front, tolerance: float) -> Values:
     return np.where(safe[:, None], points, np.nan) if safe.any() else points
 
 
-def write_csv(path: Path, front: Front) -> None:
-    """Write the front; numbers with every digit they have, so that nothing is lost on the way back."""
+def write_front_csv(path: Path, front: Front) -> None:
+    """Write a row for each policy, with every digit of the numbers, so that a reader gets the same values back."""
     rows = [_row(policy) for policy in front.policies]
-    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["index"])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(path, rows[0] if rows else ["index"], (tuple(row.values()) for row in rows))
 
 
 def sorted_by(front: Front, by: str) -> list[PolicyRecord]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tandem.errors import InputError
 from tandem.feel.system import System
 from tandem.feel.types import Array
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import write_csv
 from tandem.learn import train_loop as engine
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.validation import select_front
@@ -129,10 +129,7 @@ def _played(
 
 def write_curve(path: Path, curve: Sequence[CurvePoint]) -> None:
     """Write a curve, all or nothing."""
-    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(field.name for field in fields(CurvePoint))
-        writer.writerows(astuple(mark) for mark in curve)
+    write_csv(path, (field.name for field in fields(CurvePoint)), (astuple(mark) for mark in curve))
 
 
 def read_curve(path: Path) -> list[CurvePoint]:

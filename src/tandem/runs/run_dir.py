@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from tandem import __version__
 from tandem.errors import InputError, describe_error, one_line
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import write_json
 from tandem.scenario import Scenario, load_scenario
 
 try:
@@ -163,12 +163,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError(f"{path}: is JSON but not a run's; {fix}.")
     return document
-
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write JSON, all or nothing."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_record(folder: Path, record: RunRecord) -> None:

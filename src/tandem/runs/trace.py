@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS, Violations
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import Table, write_csv, write_parquet
 
-Table = dict[str, NDArray[Any]]
 FORMATS = ("csv", "parquet")
 
 
-def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: RoundOutcome) -> Table:
+def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: RoundOutcome) -> dict[str, NDArray[Any]]:
     """One seed's history as columns of equal length, rounds outermost."""
     rounds, size = np.shape(states.queue)
 
@@ -61,7 +60,7 @@ def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: Ro
     }
 
 
-def _estimated(outcome: RoundOutcome) -> Table:
+def _estimated(outcome: RoundOutcome) -> dict[str, NDArray[Any]]:
     """The mapping's estimate, where accuracy is measured."""
     estimate = outcome.estimated_accuracy
     return {} if estimate is None else {"estimated_accuracy": np.asarray(estimate).reshape(-1)}
@@ -77,41 +76,21 @@ def _broken(violations: Violations) -> NDArray[Any]:
 
 
 def write_trace(path: Path, tables: Iterable[Table]) -> None:
-    """Write tables one after the other; the ending of the path (.csv or .parquet) says how."""
-    with atomic_write(path) as temporary:
-        (_write_parquet if path.suffix == ".parquet" else _write_csv)(temporary, tables)
-
-
-def _write_csv(path: Path, tables: Iterable[Table]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        for number, table in enumerate(tables):
-            if number == 0:
-                writer.writerow(table)
-            writer.writerows(zip(*(_printable(column) for column in table.values()), strict=True))
+    """Write tables of the same columns one after the other, as CSV or Parquet by the ending of the path."""
+    if path.suffix == ".parquet":
+        write_parquet(path, tables)
+        return
+    remaining = iter(tables)
+    first = next(remaining, {})
+    columns = ([_printable(column) for column in table.values()] for table in itertools.chain([first], remaining))
+    write_csv(path, first, itertools.chain.from_iterable(zip(*table, strict=True) for table in columns))
 
 
 def _printable(column: NDArray[Any]) -> list[Any]:
-    """Six significant digits are what single precision holds."""
+    """Convert a column for a CSV file; floats to six significant digits, which is what single precision holds."""
     if column.dtype == bool:
         return [int(value) for value in column]
     return [f"{value:.6g}" for value in column] if column.dtype.kind == "f" else column.tolist()
-
-
-def _write_parquet(path: Path, tables: Iterable[Table]) -> None:
-    check_format("parquet")
-    import pyarrow
-    import pyarrow.parquet
-
-    writer = None
-    try:
-        for table in tables:
-            batch = pyarrow.table(table)
-            writer = writer or pyarrow.parquet.ParquetWriter(path, batch.schema)
-            writer.write_table(batch)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def check_format(kind: str) -> None:

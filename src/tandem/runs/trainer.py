@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.errors import InputError
 from tandem.feel.system import SystemBuilder, build_system
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import write_json, write_text
 from tandem.learn import train_loop as engine
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
@@ -34,7 +34,6 @@ from tandem.runs.run_dir import (
     read_scenario,
     remove_temp_files,
     run_lock,
-    write_json,
     write_record,
 )
 from tandem.scenario import Scenario, dump_scenario, load_scenario
@@ -134,8 +133,7 @@ def init_run_dir(
     folder: Path, scenario: Scenario, algorithm: str, preset: str, options: AlgorithmConfig, seed: int
 ) -> RunRecord:
     """Write what a run is known by from its beginning."""
-    with atomic_write(folder / SCENARIO) as temporary:
-        temporary.write_text(dump_scenario(scenario), encoding="utf-8")
+    write_text(folder / SCENARIO, dump_scenario(scenario))
     record = new_record(scenario.name, algorithm, preset, config_document(options), seed)
     write_record(folder, record)
     return record

@@ -48,10 +48,10 @@ def front(
             check_writable(path, option)
 
     from tandem.api import open_run
-    from tandem.runs.front import sorted_by, write_csv
+    from tandem.runs.front import sorted_by, write_front_csv
 
     opened = open_run(run)
-    table = _write(csv, "--csv", run / "front.csv", lambda path: write_csv(path, opened.front))
+    table = _write(csv, "--csv", run / "front.csv", lambda path: write_front_csv(path, opened.front))
     with spinner("Drawing the front"):
         drawing = _write(figure, "--figure", run / "front.png", lambda path: _draw(path, opened))
     rows = list(opened.front.policies) if sort is None else sorted_by(opened.front, sort)

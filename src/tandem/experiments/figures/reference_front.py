@@ -18,12 +18,12 @@ from tandem.experiments.plotting import RANDOM, label
 from tandem.experiments.reference_front import REFERENCE_FRONT
 from tandem.experiments.scale import Scale
 from tandem.experiments.trial import RUN, Trial, Values, group_by_seed, trial_dir
+from tandem.io.tables import write_json
 from tandem.learn.config import AlgorithmConfig
 from tandem.objectives import OBJECTIVE_KEYS, to_maximised, to_user_units
 from tandem.pareto import hypervolume, nondominated_indices
 from tandem.policy.evaluate import evaluate_policies
 from tandem.rng import REFERENCE_FRONT_SEEDS
-from tandem.runs.run_dir import write_json
 from tandem.runs.simulation import episode_keys
 from tandem.stats import mean
 from tandem.tree import tree_index

@@ -20,9 +20,10 @@ from tandem.federated.fleet.server_store import load_run, save_round, server_loc
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.io.atomic import atomic_write
+from tandem.io.tables import Table
 from tandem.objectives import OBJECTIVE_KEYS, to_user_units
 from tandem.policy.base import Policy
-from tandem.runs.trace import Table, trace_table, write_trace
+from tandem.runs.trace import trace_table, write_trace
 from tandem.scenario import build_device_table, load_scenario
 
 # Takes instructions out, and brings what has come back by the deadline: a report's bytes, or why there is none.
