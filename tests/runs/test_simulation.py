@@ -1,6 +1,7 @@
-"""What a simulation reports is what its rounds add up to."""
+"""A simulation reports what its rounds add up to, and writes its results completely or not at all."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,25 +10,34 @@ import pytest
 
 from tandem.errors import InputError
 from tandem.feel import System, build_system
-from tandem.policy import RandomHeuristic, Threshold
+from tandem.policy import RandomHeuristic
 from tandem.runs import simulate
+from tandem.runs import simulation as simulation_module
 from tandem.runs.plot_simulation import write_figure
-from tandem.runs.simulation import simulate_histories, summarise
+from tandem.runs.simulation import SavedSimulation, simulate_histories, simulate_to, summarise
 from tandem.runs.trace import check_format, trace_table, write_trace
-from tandem.scenario import load_scenario
+from tandem.scenario import Scenario, load_scenario
 
-NAMES = [f"device-{n}" for n in range(10)]
+DEVICES, ROUNDS = 6, 20
+NAMES = [f"device-{n}" for n in range(DEVICES)]
 
 
 @pytest.fixture(scope="module")
-def unshielded() -> System:
-    return build_system(load_scenario("paper", {"shield.enabled": False, "rounds": 30}))
+def scenario() -> Scenario:
+    return load_scenario("paper", {"shield.enabled": False, "rounds": ROUNDS, "fleet.size": DEVICES})
+
+
+@pytest.fixture(scope="module")
+def unshielded(scenario: Scenario) -> System:
+    return build_system(scenario)
 
 
 def test_means_are_those_of_the_history(unshielded: System) -> None:
-    seeds = [3, 4]
+    """With random decisions and no shield: constraints are violated, requests dropped and samples discarded."""
+    seeds = (3, 4)
     result = simulate(unshielded, RandomHeuristic(), seeds)
-    for row, (states, outcome) in enumerate(simulate_histories(unshielded, RandomHeuristic(), seeds)):
+    histories = list(simulate_histories(unshielded, RandomHeuristic(), seeds))
+    for row, (states, outcome) in enumerate(histories):
         serving = ~outcome.executed.train
         expected = [
             np.mean(serving * outcome.accuracy),
@@ -42,51 +52,40 @@ def test_means_are_those_of_the_history(unshielded: System) -> None:
         assert result.round_s[row] == pytest.approx(np.diff(states.clock_s).mean(), rel=0.05)
         rewards = np.where(broken[:, None], [-0.1, -8, -50], outcome.objectives)
         np.testing.assert_allclose(result.reward[row], rewards.mean(axis=0), rtol=1e-5)
-    assert result.violation_rate.min() > 0  # or this test says nothing about penalties
+    assert result.violation_rate.min() > 0  # otherwise penalties are not tested
+    assert result.discarded_samples.min() > 0
+    again = summarise(seeds, histories)
+    assert again.seeds == result.seeds
+    for name in vars(result):
+        np.testing.assert_allclose(getattr(again, name), getattr(result, name), rtol=1e-5, err_msg=name)
 
 
-def test_episodes_that_were_kept_tell_the_same(unshielded: System) -> None:
-    """With random decisions and no shield: constraints are violated, requests dropped and samples discarded."""
-    seeds = (3, 4)
-    told = simulate(unshielded, RandomHeuristic(), seeds)
-    again = summarise(seeds, list(simulate_histories(unshielded, RandomHeuristic(), seeds)))
-    assert again.seeds == told.seeds
-    assert told.violation_rate.min() > 0
-    assert told.discarded_samples.min() > 0
-    for name in vars(told):
-        np.testing.assert_allclose(getattr(again, name), getattr(told, name), rtol=1e-5, err_msg=name)
+def test_a_seed_gives_the_same_result_alone_and_among_others(unshielded: System) -> None:
+    together = simulate(unshielded, RandomHeuristic(), (2, 3)).objectives
+    alone = simulate(unshielded, RandomHeuristic(), [3]).objectives
+    np.testing.assert_array_equal(together[1], alone[0])
+    assert together[0, 0] != together[1, 0]
 
 
-def test_a_seed_plays_the_same_alone_and_in_company(paper_system: System) -> None:
-    together = simulate(paper_system, RandomHeuristic(), range(5))
-    alone = simulate(paper_system, RandomHeuristic(), [3])
-    np.testing.assert_array_equal(together.objectives[3], alone.objectives[0])
-
-
-def test_seeds_differ(paper_system: System) -> None:
-    objectives = simulate(paper_system, RandomHeuristic(), range(4)).objectives
-    assert len(np.unique(objectives[:, 0])) == 4
-
-
-def test_summary_has_intervals_only_for_several_seeds(paper_system: System) -> None:
-    one = simulate(paper_system, Threshold(), [0]).summary()
+def test_summary_has_intervals_only_for_several_seeds(unshielded: System) -> None:
+    one = simulate(unshielded, RandomHeuristic(), [3]).summary()
     assert one["objectives_half_width_95"]["accuracy"] is None
-    several = simulate(paper_system, RandomHeuristic(), range(4))
+    several = simulate(unshielded, RandomHeuristic(), (3, 4))
     values = several.objectives[:, 0]
-    expected = 3.182446 * values.std(ddof=1) / 2  # Student's t at 97.5 % with 3 degrees of freedom
+    expected = 12.706205 * values.std(ddof=1) / np.sqrt(2)  # Student's t at 97.5 % with 1 degree of freedom
     assert several.summary()["objectives_half_width_95"]["accuracy"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_trace_has_a_row_for_each_seed_round_and_device(unshielded: System, tmp_path: Path) -> None:
-    history = list(simulate_histories(unshielded, RandomHeuristic(), [0, 1]))
-    tables = [trace_table(seed, NAMES, *rounds) for seed, rounds in enumerate(history)]
+    histories = list(simulate_histories(unshielded, RandomHeuristic(), [3, 4]))
+    tables = [trace_table(seed, NAMES, *history) for seed, history in enumerate(histories)]
     write_trace(tmp_path / "trace.csv", tables)
     write_trace(tmp_path / "trace.parquet", tables)
     with (tmp_path / "trace.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 30 * 10
-    states, outcome = history[1]
-    row = rows[(30 + 7) * 10 + 4]
+    assert len(rows) == 2 * ROUNDS * DEVICES
+    states, outcome = histories[1]
+    row = rows[(ROUNDS + 7) * DEVICES + 4]
     assert (row["seed"], row["round"], row["device"]) == ("1", "7", "device-4")
     assert float(row["queue"]) == pytest.approx(states.queue[7, 4], rel=1e-5)
     assert float(row["energy_j"]) == pytest.approx(outcome.energy_j[7, 4], rel=1e-5)
@@ -95,7 +94,7 @@ def test_trace_has_a_row_for_each_seed_round_and_device(unshielded: System, tmp_
     assert any(row["violated"] for row in rows)
     parquet = pyarrow.parquet.read_table(tmp_path / "trace.parquet").to_pylist()
     assert list(parquet[0]) == list(rows[0])
-    assert parquet[377]["energy_j"] == pytest.approx(float(rows[377]["energy_j"]), rel=1e-5)
+    assert parquet[177]["energy_j"] == pytest.approx(float(rows[177]["energy_j"]), rel=1e-5)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -118,10 +117,63 @@ def test_unknown_format_is_refused() -> None:
         check_format("xlsx")
 
 
-@pytest.mark.parametrize("size", [1, 10, 60])
+@pytest.mark.parametrize("size", [1, DEVICES, pytest.param(60, marks=pytest.mark.slow)])
 def test_figure_is_a_picture(size: int, tmp_path: Path) -> None:
-    system = build_system(load_scenario("paper", {"fleet.size": size, "rounds": 20}))
-    states, outcome = next(simulate_histories(system, Threshold(), [0]))
+    changes = {"shield.enabled": False, "fleet.size": size, "rounds": ROUNDS}
+    system = build_system(load_scenario("paper", changes))
+    states, outcome = next(simulate_histories(system, RandomHeuristic(), [3]))
     write_figure(tmp_path / "figure.png", "a title", [f"device-{n}" for n in range(size)], system, states, outcome)
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "figure.png").stat().st_size > 20_000
+
+
+def save(folder: Path, scenario: Scenario, seeds: tuple[int, ...] = (3, 4), **more) -> SavedSimulation:
+    return simulate_to(folder, scenario, RandomHeuristic(), seeds, name="random", **more)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_results_are_written_to_a_folder(scenario: Scenario, tmp_path: Path) -> None:
+    messages: list[str] = []
+    saved = save(tmp_path / "a", scenario, on_progress=lambda progress: messages.append(progress.message))
+    assert set(contents(tmp_path / "a")) == {"simulation.json", "scenario.yaml", "trace.csv", "figure.png"}
+    assert json.loads((tmp_path / "a" / "simulation.json").read_text()) == saved.document
+    assert saved.document["settings"] == {"train_chance": 0.5}
+    assert load_scenario(tmp_path / "a" / "scenario.yaml") == scenario
+    assert (saved.detailed, saved.trace_rows) == (True, 2 * ROUNDS * DEVICES)
+    assert list(dict.fromkeys(messages)) == [
+        "building the system",
+        "simulating",
+        "writing the figure",
+        "writing the trace",
+    ]
+
+
+def test_results_of_an_earlier_simulation_are_replaced(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, scenario)
+    save(tmp_path, scenario, trace="parquet")
+    assert set(contents(tmp_path)) == {"simulation.json", "scenario.yaml", "trace.parquet", "figure.png"}
+    monkeypatch.setattr(simulation_module, "MAX_TRACE_ROWS", 10)
+    assert not save(tmp_path, scenario).detailed
+    assert set(contents(tmp_path)) == {"simulation.json", "scenario.yaml"}
+
+
+def test_a_full_disk_keeps_the_earlier_results(place, scenario: Scenario) -> None:
+    disk, fill = place
+    save(disk / "results", scenario)
+    before = contents(disk / "results")
+    with fill(20_000), pytest.raises(InputError, match=r"results: cannot be written \(.*\); .*\.$"):
+        save(disk / "results", scenario, seeds=(4, 3))
+    assert contents(disk / "results") == before
+
+
+def test_a_read_only_disk_is_refused_before_anything_is_simulated(
+    read_only: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation_module, "simulate", None)
+    with pytest.raises(InputError, match=r"new: cannot be written \(Read-only file system\); choose another folder"):
+        save(read_only / "new", scenario)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,9 +17,6 @@ from tandem.cli.options import spinner
 from tandem.errors import InputError, did_you_mean
 from tandem.scenario import Scenario
 from tandem.scenario.plugins import TaskConfig
-
-if TYPE_CHECKING:
-    from tandem.feel import FleetState, RoundOutcome
 
 EVERY_S = 5.0  # a line of progress, where there is no terminal to draw a bar on
 
@@ -53,21 +50,8 @@ def task_spinner(scenario: Scenario) -> AbstractContextManager[None]:
     return nullcontext() if task is None else spinner(f"Preparing the task {task.kind}")
 
 
-def fidelity(scenario: Scenario, played: Sequence[tuple[FleetState, RoundOutcome]]) -> dict[str, Any]:
-    """How well the mapping's estimate follows what was measured in these episodes, for a result's document."""
-    from tandem.federated import Fidelity
-    from tandem.scenario import build_device_table
-
-    assert scenario.accuracy.task is not None
-    found = Fidelity.from_history(outcome for _, outcome in played)
-    return {
-        "task": scenario.accuracy.task.kind,
-        "estimated_accuracy": found.summary(build_device_table(scenario).names),
-    }
-
-
 def fidelity_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The same as rows of a table, if there is a task."""
+    """Return rows of a table on how well the estimate follows measured accuracy; none without a task."""
     found = document.get("estimated_accuracy")
     if found is None or found["rounds"] == 0:
         return []

@@ -1,10 +1,10 @@
-"""What remains of a run: its folder, written, read and resumed; simulations, their figures and traces."""
+"""Runs and simulations: their folders, written, read, resumed and evaluated, with tables and figures."""
 
 from tandem.policy.rollout import EpisodeMeans, rollout, rollout_means
 from tandem.runs.front import Front, PolicyRecord
 from tandem.runs.run import Run, open_run
 from tandem.runs.run_dir import RunRecord, is_locked, read_record
-from tandem.runs.simulation import Simulation, simulate
+from tandem.runs.simulation import Simulation, simulate, simulate_to
 from tandem.runs.trainer import Callback, resume, train
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "rollout",
     "rollout_means",
     "simulate",
+    "simulate_to",
     "train",
 ]

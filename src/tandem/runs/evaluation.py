@@ -1,10 +1,11 @@
-"""A front on seeds it has not seen: how good it is, how sure that is, and whether a hand-written rule beats it."""
+"""Evaluate a front on fresh seeds: its quality with intervals, and whether a heuristic would improve it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -15,13 +16,17 @@ from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.env import reset
 from tandem.feel.system import System
+from tandem.io.atomic import check_replaceable, explain_write_errors
+from tandem.io.tables import write_json
 from tandem.learn.validation import within_tolerance
 from tandem.objectives import OBJECTIVE_KEYS, to_maximised
 from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
 from tandem.policy.evaluate import evaluate_policies, unstack
 from tandem.policy.heuristics import HEURISTICS
 from tandem.policy.neural_policy import NeuralPolicy
-from tandem.runs.front import Front, PolicyRecord, Values, landmarks, measured
+from tandem.progress import Progress, ProgressCallback, ignore_progress
+from tandem.rng import EVALUATION_SEED_START
+from tandem.runs.front import Front, PolicyRecord, Values, landmarks, measured_fields
 from tandem.runs.run import Run
 from tandem.runs.run_dir import SCENARIO
 from tandem.runs.simulation import episode_keys, half_width, simulate
@@ -29,13 +34,12 @@ from tandem.scenario import Scenario, load_scenario
 from tandem.stats import hypervolume_interval
 
 IDEAL_POINT = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
-DIVISIONS = 20  # of the grid of preferences that a user may have
-Progress = Callable[[int, int], None]  # told how many are done, of how many
+DIVISIONS = 20  # of the grid of preferences that the expected utility is a mean over
 
 
 @dataclass(frozen=True)
 class HeuristicRecord:
-    """A hand-written rule on the same seeds."""
+    """The result of a heuristic on the same seeds."""
 
     name: str
     objectives: tuple[float, ...]  # accuracy, latency (s), energy (J)
@@ -45,7 +49,7 @@ class HeuristicRecord:
     adds: float  # the hypervolume that the front would gain by it
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the record as a JSON document."""
         return {
             "name": self.name,
             "objectives": dict(zip(OBJECTIVE_KEYS, self.objectives, strict=True)),
@@ -58,7 +62,7 @@ class HeuristicRecord:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the policies of a front do on some seeds."""
+    """The results of a front's policies on some seeds."""
 
     front: Front  # as measured on these seeds
     seeds: tuple[int, ...]
@@ -68,28 +72,27 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the hypervolume, 95 %."""
+        """The 95 % interval of the hypervolume; None for a single seed."""
         return hypervolume_interval(self.rewards, to_maximised(self.front.reference))
 
     @property
     def safe(self) -> int:
-        """How many policies are within the tolerance."""
+        """The number of policies within the tolerance."""
         return int(within_tolerance(self.front.violation_rate, self.tolerance).sum())
 
     @property
     def worst_violation_rate(self) -> dict[str, float]:
-        """The largest of any policy, over all constraints and by constraint."""
+        """The largest violation rate of any policy, over all constraints and by constraint."""
         rates = np.array([(policy.violation_rate, *policy.violation_rates) for policy in self.front.policies])
         return dict(zip(("all", *CONSTRAINTS), rates.max(axis=0).tolist(), strict=True))
 
     @property
     def landmarks(self) -> dict[str, PolicyRecord]:
         """The best of each objective and the knee, by name."""
-        found = landmarks(self.front, self.tolerance)
-        return {name: self.front.policies[index] for name, index in found.items()}
+        return {name: self.front.policies[index] for name, index in landmarks(self.front, self.tolerance).items()}
 
     def summary(self) -> dict[str, Any]:
-        """One JSON document."""
+        """Return the results as a JSON document."""
         interval = self.interval
         return {
             "seeds": list(self.seeds),
@@ -110,7 +113,7 @@ class Evaluation:
 
 
 def utility(front: Front) -> float:
-    """The utility that a user of unknown preference can expect: 0 at the reference point, 1 at the ideal."""
+    """Return the expected utility over all preferences: 0 at the reference point, 1 at the ideal point."""
     scale = Ranges(to_maximised(front.reference), np.array(IDEAL_POINT))
     return expected_utility(front.points, simplex_grid(DIVISIONS), scale)
 
@@ -122,44 +125,93 @@ def evaluate(
     seeds: Sequence[int],
     tolerance: float,
     *,
-    rules: bool = False,
-    progress: Progress = lambda done, of: None,
+    heuristics: bool = False,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> Evaluation:
-    """Play the policies of a front, a stack in its order, on the same seeds each; with ``rules``, those as well."""
-    names = list(HEURISTICS) if rules else []
-    of = len(front.policies) + len(names)
-    progress(0, of)
+    """Evaluate the policies of a front, stacked in its order, on the same seeds; with ``heuristics``, those as well."""
+    names = list(HEURISTICS) if heuristics else []
+    total = len(front.policies) + len(names)
+    on_progress(Progress(0, total, "evaluating"))
     rewards: list[Values] = []
-    records: list[PolicyRecord] = []
+    policy_records: list[PolicyRecord] = []
     for means in evaluate_policies(system, policies, episode_keys(seeds)):
-        for one in unstack(means):
-            records.append(dataclasses.replace(front.policies[len(records)], **measured(one)))
+        for policy_means in unstack(means):
+            measured = measured_fields(policy_means)
+            policy_records.append(dataclasses.replace(front.policies[len(policy_records)], **measured))
         rewards.append(np.asarray(means.reward))
-        progress(len(records), of)
-    now = Front(tuple(records), front.reference)
-    judged = []
+        on_progress(Progress(len(policy_records), total, "evaluating"))
+    evaluated = Front(tuple(policy_records), front.reference)
+    heuristic_records: list[HeuristicRecord] = []
     for name in names:
-        judged.append(_judged(name, system, now, seeds))
-        progress(len(records) + len(judged), of)
-    return Evaluation(now, tuple(seeds), np.concatenate(rewards), tolerance, tuple(judged))
+        heuristic_records.append(_evaluate_heuristic(name, system, evaluated, seeds))
+        on_progress(Progress(len(policy_records) + len(heuristic_records), total, "evaluating"))
+    return Evaluation(evaluated, tuple(seeds), np.concatenate(rewards), tolerance, tuple(heuristic_records))
 
 
-def _judged(name: str, system: System, front: Front, seeds: Sequence[int]) -> HeuristicRecord:
+def _evaluate_heuristic(name: str, system: System, front: Front, seeds: Sequence[int]) -> HeuristicRecord:
     result = simulate(system, HEURISTICS[name](), seeds)
     reward = result.reward.mean(axis=0)
-    together = hypervolume(np.vstack([front.points, reward]), to_maximised(front.reference))
+    with_heuristic = hypervolume(np.vstack([front.points, reward]), to_maximised(front.reference))
     return HeuristicRecord(
         name=name,
         objectives=tuple(result.objectives.mean(axis=0).tolist()),
         half_width=tuple(half_width(result.objectives)),
         violation_rate=float(result.violation_rate.mean()),
         outside=not bool((front.points >= reward).all(axis=1).any()),
-        adds=together - front.hypervolume,
+        adds=with_heuristic - front.hypervolume,
     )
 
 
+def evaluate_to(
+    path: Path | None,
+    run: Run,
+    seeds: Sequence[int] = range(EVALUATION_SEED_START, EVALUATION_SEED_START + 32),
+    *,
+    overrides: Sequence[str] = (),
+    heuristics: bool = False,
+    best_known: Callable[[Scenario, Sequence[float]], float | None] | None = None,
+    on_progress: ProgressCallback = ignore_progress,
+) -> tuple[Evaluation, dict[str, Any]]:
+    """Evaluate a run's front on its scenario, or on one with ``overrides``, and write the results as JSON to ``path``.
+
+    Returns the evaluation and the document, which is not written if ``path`` is None. ``best_known`` returns the best
+    known hypervolume of a scenario for a reference point, or None.
+    """
+    if path is not None:
+        with explain_write_errors(path):
+            check_replaceable(path)
+    scenario, system = with_overrides(run, overrides)
+    evaluation = evaluate(
+        system,
+        run.policies(),
+        run.front,
+        seeds,
+        run.options.tolerance,
+        heuristics=heuristics,
+        on_progress=on_progress,
+    )
+    document: dict[str, Any] = {
+        "run": str(run.folder),
+        "scenario": scenario.name,
+        "changes": list(overrides),
+        "devices": system.size,
+        "rounds": system.rounds,
+        "shield": system.shielded,
+        "hypervolume_when_trained": run.front.hypervolume,
+        "best_known_hypervolume": None if best_known is None else best_known(scenario, run.front.reference),
+        **evaluation.summary(),
+    }
+    if path is not None:
+        with explain_write_errors(path):
+            write_json(path, document)
+    return evaluation, document
+
+
 def with_overrides(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System]:
-    """The run's scenario with some fields changed, as in ``fleet.size=30``; refused if its policies do not fit it."""
+    """Return the run's scenario with some fields changed, as in ``fleet.size=30``, and its system.
+
+    Raises InputError if the run's policies do not fit the changed fleet.
+    """
     if not overrides:
         return run.scenario, run.system()
     scenario = load_scenario(run.folder / SCENARIO, overrides)
@@ -169,7 +221,7 @@ def with_overrides(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System
 
 
 def check_fits(run: Run, system: System) -> None:
-    """Refuse a fleet that the run's policies cannot decide for."""
+    """Raise InputError if the run's policies cannot decide for a fleet."""
     before = run.system()
     if not _fits(run.policy(0), system):
         if system.observation != before.observation:
@@ -179,12 +231,12 @@ def check_fits(run: Run, system: System) -> None:
             )
         raise InputError(
             f"{run.folder}: its policies were trained for {before.size} devices and cannot decide for {system.size}; "
-            f"train for that size, or use the fleet network, which fits any."
+            f"train for that size, or use the network deep-set, which fits any size."
         )
 
 
 def _fits(policy: NeuralPolicy, system: System) -> bool:
-    """Whether the network takes what this fleet has to tell; only shapes are worked out."""
+    """Return whether the network takes the observations of this fleet; only shapes are evaluated."""
 
     def decide(key: jax.Array) -> object:
         return policy(system, reset(system, key), key)

@@ -1,9 +1,10 @@
-"""A policy played on a scenario over seeds: what it achieved, and the rounds behind it."""
+"""Simulate a policy on a scenario over seeds: its means, its rounds, and a folder of results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -14,17 +15,28 @@ from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.feel.system import System
+from tandem.feel.system import System, SystemBuilder, build_system
+from tandem.io.atomic import explain_write_errors, replace_results, results_folder
+from tandem.io.tables import write_json, write_text
 from tandem.objectives import OBJECTIVE_KEYS, to_user_units
 from tandem.policy.base import Policy
 from tandem.policy.rollout import EpisodeMeans, episode_means, rollout, rollout_means
+from tandem.progress import Progress, ProgressCallback, ignore_progress
+from tandem.runs.trace import check_format, trace_table, write_trace
+from tandem.scenario import Scenario, build_device_table, dump_scenario
 
+History = tuple[FleetState, RoundOutcome]  # states before each round and outcomes, [rounds, ...]
 Values = NDArray[np.float64]
+
+RESULT, SCENARIO, FIGURE, ACCURACY_FIGURE = "simulation.json", "scenario.yaml", "figure.png", "accuracy.png"
+TRACE_FORMATS = {"csv": "trace.csv", "parquet": "trace.parquet"}
+RESULTS = (RESULT, SCENARIO, FIGURE, ACCURACY_FIGURE, *TRACE_FORMATS.values())
+MAX_TRACE_ROWS = 2_000_000  # a longer trace, and the figure, are not written
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """The means of a policy's episodes, a row a seed."""
+    """The means of a policy's episodes, with one row for each seed."""
 
     seeds: tuple[int, ...]
     objectives: Values  # [seeds, 3] accuracy, latency (s), energy (J)
@@ -38,7 +50,7 @@ class Simulation:
     round_s: Values  # [seeds] mean length of a round
 
     def summary(self) -> dict[str, Any]:
-        """One JSON document: means over seeds, and the objectives of each seed."""
+        """Return a JSON document: means over seeds, and the objectives of each seed."""
         rates = dict(zip(CONSTRAINTS, self.violation_rates.mean(axis=0).tolist(), strict=True))
         return {
             "seeds": list(self.seeds),
@@ -56,7 +68,7 @@ class Simulation:
 
 
 def half_width(by_seed: Values) -> list[float | None]:
-    """Half the width of the 95 % confidence interval of the mean over seeds (Student's t); None for a single seed."""
+    """Return half the width of the 95 % confidence interval of the mean (Student's t); None for a single seed."""
     count = len(by_seed)
     if count < 2:
         return [None] * by_seed.shape[1]
@@ -65,13 +77,16 @@ def half_width(by_seed: Values) -> list[float | None]:
 
 
 def simulate(system: System, policy: Policy, seeds: Sequence[int] = (0,)) -> Simulation:
-    """Play one episode for each seed. The result for a seed does not depend on the others."""
+    """Simulate one episode for each seed. The result for a seed does not depend on the others."""
     return _simulation(seeds, rollout_means(system, policy, episode_keys(seeds)))
 
 
-def summarise(seeds: Sequence[int], played: Sequence[tuple[FleetState, RoundOutcome]]) -> Simulation:
-    """The same of episodes that were kept whole, one a seed: real models take their time, and need not play twice."""
-    means = [episode_means(outcome) for _, outcome in played]
+def summarise(seeds: Sequence[int], histories: Sequence[History]) -> Simulation:
+    """Compute the means of episodes whose rounds were kept, one for each seed.
+
+    Simulations that train real models are slow: they run once, and everything is computed from their histories.
+    """
+    means = [episode_means(outcome) for _, outcome in histories]
     return _simulation(seeds, jax.tree.map(lambda *leaves: np.stack(leaves), *means))
 
 
@@ -93,10 +108,8 @@ def _simulation(seeds: Sequence[int], outcome: EpisodeMeans) -> Simulation:
     )
 
 
-def simulate_histories(
-    system: System, policy: Policy, seeds: Sequence[int]
-) -> Iterator[tuple[FleetState, RoundOutcome]]:
-    """Every round of every seed, a seed at a time: states before each round and outcomes, [rounds, ...] in NumPy."""
+def simulate_histories(system: System, policy: Policy, seeds: Sequence[int]) -> Iterator[History]:
+    """Yield every round of every seed, one seed at a time: states before each round and outcomes, as NumPy arrays."""
     for seed in seeds:
         states, outcomes = rollout(system, policy, episode_keys([seed]))
         plain = eqx.tree_at(lambda state: state.key, states, jax.random.key_data(states.key))
@@ -104,5 +117,106 @@ def simulate_histories(
 
 
 def episode_keys(seeds: Sequence[int]) -> Any:
-    """The random key of each seed's episode."""
+    """Return the random key of each seed's episode."""
     return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+
+
+@dataclass(frozen=True)
+class MeasurementReport:
+    """What is added to the results of a scenario whose accuracy is measured on a task."""
+
+    summarise: Callable[[Scenario, Sequence[History]], dict[str, Any]]  # fields of the document
+    write_figure: Callable[[Path, str, FleetState, RoundOutcome], None]
+
+
+@dataclass(frozen=True)
+class SavedSimulation:
+    """A simulation whose results were written to a folder."""
+
+    folder: Path
+    simulation: Simulation
+    document: dict[str, Any]  # the content of simulation.json
+    trace_rows: int  # of the complete trace
+    detailed: bool  # whether the trace and the figures were written; false if there are more than MAX_TRACE_ROWS
+
+
+def simulate_to(
+    folder: Path,
+    scenario: Scenario,
+    policy: Policy,
+    seeds: Sequence[int],
+    *,
+    name: str,
+    trace: str = "csv",
+    on_progress: ProgressCallback = ignore_progress,
+    build_system: SystemBuilder = build_system,
+    measurement: MeasurementReport | None = None,
+) -> SavedSimulation:
+    """Simulate a policy and write simulation.json, scenario.yaml, a trace and figures of the first seed to ``folder``.
+
+    The folder is created, or holds the results of an earlier simulation, which are replaced when all new files are
+    written: after an error the earlier results are complete. ``trace`` is csv, parquet or none; ``name`` is that of the
+    policy. ``measurement`` is needed for a scenario with a task.
+    """
+    if trace != "none":
+        check_format(trace)
+    task = scenario.accuracy.task
+    on_progress(Progress(0, len(seeds), "building the system" if task is None else f"preparing the task {task.kind}"))
+    system = build_system(scenario)
+    results_folder(folder, RESULT)
+    on_progress(Progress(0, len(seeds), "simulating"))
+    histories = None if task is None else list(simulate_histories(system, policy, seeds))
+    simulation = simulate(system, policy, seeds) if histories is None else summarise(seeds, histories)
+    document: dict[str, Any] = {
+        "scenario": scenario.name,
+        "policy": name,
+        "settings": {key: value for key, value in vars(policy).items() if isinstance(value, int | float)},
+        "devices": scenario.fleet.size,
+        "rounds": scenario.rounds,
+        "shield": scenario.shield.enabled,
+        **simulation.summary(),
+        **({} if histories is None or measurement is None else measurement.summarise(scenario, histories)),
+        "folder": str(folder),
+    }
+    rows = scenario.fleet.size * scenario.rounds * len(seeds)
+    detailed = rows <= MAX_TRACE_ROWS
+    with explain_write_errors(folder), replace_results(folder, RESULTS) as staging:
+        write_json(staging / RESULT, document)
+        write_text(staging / SCENARIO, dump_scenario(scenario))
+        if detailed:
+            on_progress(Progress(0, len(seeds), "writing the figure"))
+            first = histories[0] if histories else next(simulate_histories(system, policy, seeds[:1]))
+            _write_figures(staging, f"{name} on {scenario.name}, seed {seeds[0]}", scenario, system, first, measurement)
+            if trace != "none":
+                every = histories or simulate_histories(system, policy, seeds)
+                _write_trace(staging / TRACE_FORMATS[trace], scenario, seeds, every, on_progress)
+    return SavedSimulation(folder, simulation, document, rows, detailed)
+
+
+def _write_trace(
+    path: Path, scenario: Scenario, seeds: Sequence[int], histories: Iterable[History], on_progress: ProgressCallback
+) -> None:
+    names = build_device_table(scenario).names
+
+    def tables() -> Iterator[dict[str, NDArray[Any]]]:
+        for index, (seed, history) in enumerate(zip(seeds, histories, strict=True)):
+            on_progress(Progress(index, len(seeds), "writing the trace"))
+            yield trace_table(seed, names, *history)
+
+    write_trace(path, tables())
+
+
+def _write_figures(
+    folder: Path,
+    title: str,
+    scenario: Scenario,
+    system: System,
+    history: History,
+    measurement: MeasurementReport | None,
+) -> None:
+    from tandem.runs.plot_simulation import write_figure  # Matplotlib takes a while to import
+
+    states, outcome = history
+    write_figure(folder / FIGURE, title, build_device_table(scenario).names, system, states, outcome)
+    if outcome.estimated_accuracy is not None and measurement is not None:
+        measurement.write_figure(folder / ACCURACY_FIGURE, title, states, outcome)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from tandem.cli.formatting import (
     make_console,
     plural_policies,
     print_table,
-    writing,
 )
 from tandem.cli.options import JsonOption, SetOption, print_json
 from tandem.objectives import AXIS_LABELS
@@ -60,32 +58,20 @@ def evaluate(
     from tandem.api import open_run
     from tandem.experiments.reference_front import reference_hypervolume
     from tandem.rng import EVALUATION_SEED_START
-    from tandem.runs.evaluation import evaluate as play
-    from tandem.runs.evaluation import with_overrides
+    from tandem.runs.evaluation import evaluate_to
 
     opened = open_run(run)
-    scenario, system = with_overrides(opened, overrides or [])
     first = EVALUATION_SEED_START if first_seed is None else first_seed
-    chosen = range(first, first + seeds)
-    front = opened.front
-    message = (
-        f"Playing {plural_policies(len(front.policies))} on {count(system.size, 'device', 'devices')}, {seeds} seeds"
-    )
-    with _counting(message) as progress:
-        found = play(system, opened.policies(), front, chosen, opened.options.tolerance, rules=rules, progress=progress)
-    document: dict[str, Any] = {
-        "run": str(run),
-        "scenario": scenario.name,
-        "changes": list(overrides or []),
-        "devices": system.size,
-        "rounds": system.rounds,
-        "shield": system.shielded,
-        "hypervolume_when_trained": front.hypervolume,
-        "best_known_hypervolume": reference_hypervolume(scenario, front.reference),
-        **found.summary(),
-    }
-    if out is not None:
-        _write(out, document)
+    with _counting(f"Evaluating {plural_policies(len(opened.front.policies))} on {seeds} seeds") as counted:
+        found, document = evaluate_to(
+            out,
+            opened,
+            range(first, first + seeds),
+            overrides=overrides or (),
+            heuristics=rules,
+            best_known=reference_hypervolume,
+            on_progress=lambda progress: counted(progress.done, progress.total),
+        )
     if as_json:
         print_json(document)
         return
@@ -114,13 +100,6 @@ def _counting(message: str) -> Iterator[Callable[[int, int], None]]:
             last = time.monotonic()
 
     yield line
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    from tandem.io.atomic import atomic_write
-
-    with writing(path, "--out"), atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _print(found: Evaluation, document: dict[str, Any]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,21 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, spinner
-from tandem.cli.task_options import DataOption, TaskOption, fidelity, fidelity_rows, task_overrides, task_spinner
+from tandem.cli.task_options import DataOption, TaskOption, fidelity_rows, task_overrides
 from tandem.errors import InputError, did_you_mean
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
-from tandem.scenario import Scenario, dump_scenario, load_scenario
+from tandem.scenario import load_scenario
 
 if TYPE_CHECKING:
-    from tandem.feel import FleetState, RoundOutcome
     from tandem.policy import Heuristic
     from tandem.runs.simulation import Simulation
-
-    History = tuple[FleetState, RoundOutcome]
-
-RESULT = "simulation.json"
-DETAILS = ("trace.csv", "trace.parquet", "figure.png", "accuracy.png")
-MOST_ROWS = 2_000_000  # a longer trace is not written
 
 POLICIES = "random, serve-until-full, round-robin, threshold or drift-plus-penalty"
 
@@ -65,56 +56,27 @@ def simulate(
     loaded = load_scenario(scenario, changes)
 
     # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
-    from tandem.federated.build import build_system
-    from tandem.io.atomic import results_folder
-    from tandem.runs.simulation import simulate as play
-    from tandem.runs.simulation import simulate_histories, summarise
-    from tandem.runs.trace import check_format
+    from tandem.api import simulate_to
 
     rule = _rule(policy, settings or [])
-    if trace != "none":
-        check_format(trace)
-    with task_spinner(loaded):
-        system = build_system(loaded)
-    folder = results_folder(out or Path("simulations") / f"{loaded.name}-{policy}", RESULT)
+    folder = out or Path("simulations") / f"{loaded.name}-{policy}"
     chosen = range(first_seed, first_seed + seeds)
+    prepared = "" if loaded.accuracy.task is None else f", with the task {loaded.accuracy.task.kind}"
     with spinner(
         f"Simulating {policy} on {loaded.name}: {loaded.fleet.size} devices, {loaded.rounds} rounds, {seeds} seeds"
+        f"{prepared}"
     ):
-        # Real models take their time: what they did is kept, for all that is told of it.
-        played = list(simulate_histories(system, rule, chosen)) if loaded.accuracy.task else None
-        result = play(system, rule, chosen) if played is None else summarise(chosen, played)
-    rows = loaded.fleet.size * loaded.rounds * seeds
-    detailed = rows <= MOST_ROWS
-    document: dict[str, Any] = {
-        "scenario": loaded.name,
-        "policy": policy,
-        "settings": vars(rule),
-        "devices": loaded.fleet.size,
-        "rounds": loaded.rounds,
-        "shield": loaded.shield.enabled,
-        **result.summary(),
-        **({} if played is None else fidelity(loaded, played)),
-        "folder": str(folder),
-    }
-    for name in DETAILS:  # of an earlier run: they would not belong to this result
-        (folder / name).unlink(missing_ok=True)
-    _write_text(folder / RESULT, json.dumps(document, indent=2) + "\n")
-    _write_text(folder / "scenario.yaml", dump_scenario(loaded))
-    if detailed:
-        with spinner("Writing the trace and the figure"):
-            first = played[0] if played else next(simulate_histories(system, rule, chosen[:1]))
-            _write_figures(folder, loaded, system, first, f"{policy} on {loaded.name}, seed {first_seed}")
-            if trace != "none":
-                _write_trace(
-                    folder / f"trace.{trace}", loaded, chosen, played or simulate_histories(system, rule, chosen)
-                )
+        saved = simulate_to(folder, loaded, rule, chosen, name=policy, trace=trace)
+    document = saved.document
     if as_json:
         print_json(document)
         return
-    _print(result, rule.summary, document)
-    if not detailed:
-        typer.echo(f"The trace would have {rows:,} rows; use fewer devices, rounds or seeds for a trace and a figure.")
+    _print(saved.simulation, rule.summary, document)
+    if not saved.detailed:
+        typer.echo(
+            f"The trace would have {saved.trace_rows:,} rows; use fewer devices, rounds or seeds to get a trace and a "
+            "figure."
+        )
 
 
 def _rule(policy: str, settings: list[str]) -> Heuristic:
@@ -136,33 +98,6 @@ def _rule(policy: str, settings: list[str]) -> Heuristic:
         except ValueError:
             raise InputError(f"--policy-set {text}: {value!r} is not a number; write {name}={known[name]}.") from None
     return HEURISTICS[policy](**{**known, **changes})
-
-
-def _write_trace(path: Path, loaded: Scenario, seeds: range, played: Iterable[History]) -> None:
-    from tandem.runs.trace import trace_table, write_trace
-    from tandem.scenario import build_device_table
-
-    names = build_device_table(loaded).names
-    write_trace(path, (trace_table(seed, names, *history) for seed, history in zip(seeds, played, strict=True)))
-
-
-def _write_figures(folder: Path, loaded: Scenario, system: Any, played: History, title: str) -> None:
-    from tandem.runs.plot_simulation import write_figure
-    from tandem.scenario import build_device_table
-
-    states, outcome = played
-    write_figure(folder / "figure.png", title, build_device_table(loaded).names, system, states, outcome)
-    if outcome.estimated_accuracy is not None:
-        from tandem.federated.plots import write_fidelity_figure
-
-        write_fidelity_figure(folder / "accuracy.png", title, states, outcome)
-
-
-def _write_text(path: Path, text: str) -> None:
-    from tandem.io.atomic import atomic_write
-
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def _print(result: Simulation, summary: str, document: dict[str, Any]) -> None:
