@@ -1,4 +1,4 @@
-"""Results that nobody trained, for tests of what is made of them."""
+"""Fake trial results, executors and callbacks, for tests that need no training."""
 
 import os
 import signal
@@ -12,76 +12,76 @@ from tandem.experiments.run_trial import QUANTILES
 from tandem.experiments.sweep import Job, JobOutcome
 from tandem.experiments.trial import Trial, TrialResult, write_result
 
-DEADLY_SEED = 2
-Volume = Callable[[Trial], float]
+FATAL_SEED = 2
 
 
-def fake_result(cell: Trial, hypervolume: float = 60.0, sparsity: float = 0.1) -> TrialResult:
-    """A result of this hypervolume; nothing else about it tells algorithms apart."""
-    random = np.random.default_rng(cell.seed)
-    marks = np.arange(1, cell.marks + 1) / cell.marks
+def fake_result(trial: Trial, hypervolume: float = 60.0, sparsity: float = 0.1) -> TrialResult:
+    """A result of this hypervolume; algorithms differ in nothing else."""
+    random = np.random.default_rng(trial.seed)
+    points = np.arange(1, trial.curve_points + 1) / trial.curve_points
     front = np.stack([random.uniform(0.3, 0.6, 8), random.uniform(2.3, 3, 8), random.uniform(0.4, 20, 8)], axis=1)
+    budget = trial.changes["budget"]
     return TrialResult(
-        trial=cell,
-        rounds=cell.changes["rounds"],
-        training_rounds=cell.changes["rounds"] // 2,
-        wall_s=2.0 * cell.size,
+        trial=trial,
+        rounds=budget,
+        training_rounds=budget // 2,
+        wall_s=2.0 * trial.size,
         hypervolume=hypervolume,
         sparsity=sparsity,
         expected_utility=0.6,
         cardinality=8,
         violation_rate=0.0,
         front=front,
-        curve=np.stack([cell.changes["rounds"] * marks, hypervolume * marks, sparsity * marks], axis=1),
+        curve=np.stack([budget * points, hypervolume * points, sparsity * points], axis=1),
         latency_s=np.linspace(1, 4, QUANTILES),
         device="abacus",
     )
 
 
 @dataclass
-class Pretending:
-    """An engine that trains nothing, writes made-up results, and remembers what it was asked for."""
+class FakeExecutor:
+    """An executor that trains nothing, writes fake results, and records the jobs it was given."""
 
-    volume: Volume = lambda cell: 60.0
-    fails: Callable[[Trial], bool] = lambda cell: False
-    asked: list[Job] = field(default_factory=list)
+    hypervolume: Callable[[Trial], float] = lambda trial: 60.0
+    fails: Callable[[Trial], bool] = lambda trial: False
+    jobs: list[Job] = field(default_factory=list)
 
     def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         for job in jobs:
-            self.asked.append(job)
-            if any(self.fails(cell) for cell in job):
-                yield JobOutcome(job, "the dog ate it")
+            self.jobs.append(job)
+            if any(self.fails(trial) for trial in job):
+                yield JobOutcome(job, "no space left")
                 continue
-            for cell in job:
-                write_result(fake_result(cell, self.volume(cell)), out)
+            for trial in job:
+                write_result(fake_result(trial, self.hypervolume(trial)), out)
             yield JobOutcome(job)
 
 
-def dying_once(job: Job, out: Path) -> None:
-    """Work for a process: made-up results, but the first that comes to ``DEADLY_SEED`` is killed over it."""
-    struck = out / "struck"
-    if job[0].seed == DEADLY_SEED and not struck.exists():
-        struck.touch()
+def killed_once(job: Job, out: Path) -> None:
+    """Write fake results; the first process that reaches ``FATAL_SEED`` is killed."""
+    killed = out / "killed"
+    if job[0].seed == FATAL_SEED and not killed.exists():
+        killed.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    for cell in job:
-        write_result(fake_result(cell), out)
+    for trial in job:
+        write_result(fake_result(trial), out)
 
 
-def dying(job: Job, out: Path) -> None:
-    """The same, but every one that comes to it is killed."""
-    (out / "struck").unlink(missing_ok=True)
-    dying_once(job, out)
+def killed_always(job: Job, out: Path) -> None:
+    """Write fake results; every process that reaches ``FATAL_SEED`` is killed."""
+    (out / "killed").unlink(missing_ok=True)
+    killed_once(job, out)
 
 
-class Silent:
-    """Watches a sweep without a word."""
+class RecordingCallback:
+    """A sweep's callback that records its calls."""
 
     def __init__(self) -> None:
-        self.begun: list[tuple[int, int]] = []
-        self.done: list[JobOutcome] = []
+        self.started: list[tuple[int, int]] = []
+        self.outcomes: list[JobOutcome] = []
 
-    def beginning(self, finished: int, cells: int) -> None:
-        self.begun.append((finished, cells))
+    def on_start(self, finished: int, trials: int) -> None:
+        self.started.append((finished, trials))
 
-    def ended(self, done: JobOutcome) -> None:
-        self.done.append(done)
+    def on_job_end(self, outcome: JobOutcome) -> None:
+        self.outcomes.append(outcome)

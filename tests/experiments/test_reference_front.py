@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from moocore import hypervolume as independent_hypervolume
 
-from tandem.experiments import scale_named
+from tandem.experiments import load_scale
 from tandem.experiments.reference_front import reference_front, reference_hypervolume, share_of_best
 from tandem.learn.config import AlgorithmConfig
 from tandem.scenario import load_scenario
@@ -34,7 +34,7 @@ def test_it_is_known_for_the_papers_fleet_alone() -> None:
 
 def test_results_are_read_as_shares_of_it() -> None:
     best = reference_front()["hypervolume"]
-    share = share_of_best(scale_named("paper"), [0.8 * best, 0.9 * best])
+    share = share_of_best(load_scale("full"), [0.8 * best, 0.9 * best])
     assert share is not None
     assert share.value == pytest.approx(0.85)
-    assert share_of_best(scale_named("smoke"), [1.0]) is None
+    assert share_of_best(load_scale("smoke"), [1.0]) is None

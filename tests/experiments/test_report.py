@@ -7,20 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fakes import Pretending, Silent, fake_result
+from fakes import FakeExecutor, RecordingCallback, fake_result
 from tandem.errors import InputError
 from tandem.experiments.claims import check_claim, check_close
 from tandem.experiments.figures.convergence import rounds_to
 from tandem.experiments.figures.top3 import best_of, repeated
 from tandem.experiments.plotting import COMPARED, PROPOSED
-from tandem.experiments.registry import THE_PAPERS
+from tandem.experiments.registry import PAPER_EXPERIMENTS
 from tandem.experiments.report import Report
-from tandem.experiments.reproduce import plan, reproduce
-from tandem.experiments.scale import SMOKE
+from tandem.experiments.reproduce import make_plan, reproduce
+from tandem.experiments.scale import load_scale
 from tandem.experiments.trial import Trial
 from tandem.stats import Estimate, difference, mean, mean_relative_gain, relative_gain
 
-PAPERS = {one.name for one in THE_PAPERS}
+SMOKE = load_scale("smoke")
+PAPERS = {one.name for one in PAPER_EXPERIMENTS}
 ORDER = ("c-moppo", "pg-morl", "moea-d", "s-ppo", "r-ppo")  # as the paper has it
 
 
@@ -38,7 +39,9 @@ def verdicts(report: Report) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
     out = tmp_path_factory.mktemp("reproduced")
-    return reproduce(plan([], SMOKE), out, Pretending(volume=as_the_paper_has_it), 2, Silent()), out
+    return reproduce(
+        make_plan([], SMOKE), out, FakeExecutor(hypervolume=as_the_paper_has_it), 2, RecordingCallback()
+    ), out
 
 
 def test_the_papers_order_agrees_with_the_paper(report: tuple[Report, Path]) -> None:
@@ -95,35 +98,35 @@ def test_the_report_says_the_same_in_both_forms(report: tuple[Report, Path]) -> 
 def test_the_same_results_make_the_same_files(report: tuple[Report, Path]) -> None:
     _, out = report
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    again = Pretending()
-    reproduce(plan([], SMOKE), out, again, 2, Silent())
-    assert again.asked == []
+    again = FakeExecutor()
+    reproduce(make_plan([], SMOKE), out, again, 2, RecordingCallback())
+    assert again.jobs == []
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
 def test_with_few_algorithms_what_needs_others_is_open(tmp_path: Path) -> None:
-    report = reproduce(plan(["all"], SMOKE, ["pc-ppo", "s-ppo"]), tmp_path, Pretending(), 1, Silent())
+    report = reproduce(make_plan(["all"], SMOKE, ["pc-ppo", "s-ppo"]), tmp_path, FakeExecutor())
     said = verdicts(report)
     assert said["C-MOPPO covers the front best, PG-MORL comes second."] == "open"
     assert said["Ours: Tandem has the highest hypervolume at every size."] == "open"
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InputError, match=r"device: there is no such experiment; write 'devices'"):
-        plan(["device"], SMOKE)
+    with pytest.raises(InputError, match=r"device: unknown experiment; write 'devices'"):
+        make_plan(["device"], SMOKE)
     with pytest.raises(InputError, match=r"algorithm pgmorl: is not known; write 'pg-morl'"):
-        plan([], SMOKE, ["pgmorl"])
-    assert plan(["top3", "top3"], SMOKE).algorithms == COMPARED
+        make_plan([], SMOKE, ["pgmorl"])
+    assert make_plan(["top3", "top3"], SMOKE).algorithms == COMPARED
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("chapter 1")
     with pytest.raises(InputError, match=r"holds files of something else"):
-        reproduce(plan(["top3"], SMOKE), tmp_path, Pretending(), 1, Silent())
+        reproduce(make_plan(["top3"], SMOKE), tmp_path, FakeExecutor())
 
 
 def test_beta_is_about_the_papers_algorithm_whoever_is_compared() -> None:
-    cells = plan(["beta"], SMOKE, ["pc-ppo"]).cells()
+    cells = make_plan(["beta"], SMOKE, ["pc-ppo"]).trials()
     assert {cell.algorithm for cell in cells} == {PROPOSED}
 
 

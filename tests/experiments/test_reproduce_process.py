@@ -15,7 +15,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out", "--json"]
     command += ["--algorithm", "s-ppo"]
     process = subprocess.Popen(
-        [*command, "--workers", "2", "--together", "1"],
+        [*command, "--workers", "2", "--seeds-per-job", "1"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -23,7 +23,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
         start_new_session=True,
     )
     deadline = time.monotonic() + 240
-    while not (finished := sorted(tmp_path.glob(f"out/cells/*/{RESULT}"))):
+    while not (finished := sorted(tmp_path.glob(f"out/trials/*/{RESULT}"))):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -36,11 +36,11 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
             break
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    finished = sorted(tmp_path.glob(f"out/cells/*/{RESULT}"))
+    finished = sorted(tmp_path.glob(f"out/trials/*/{RESULT}"))
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert f"2 cells, {len(finished)} of them finished already" in done.stderr
+    assert f"2 trials, {len(finished)} already finished" in done.stderr
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished} == before
     assert json.loads(done.stdout)["verdicts"].keys() == {"agrees", "disagrees", "open"}
     assert (tmp_path / "out" / "report.html").exists()
@@ -57,10 +57,10 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stderr is not None
-    while "cells, 0 of them" not in process.stderr.readline():
+    while "trials, 0 already" not in process.stderr.readline():
         assert process.poll() is None
     time.sleep(2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert "0 of 2 cells are finished; the same command goes on from there" in err
+    assert "0 of 2 trials are finished; the same command continues from there" in err

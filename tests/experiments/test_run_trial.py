@@ -2,18 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fakes import Silent
-from tandem.experiments import plan, reproduce
-from tandem.experiments.executors import SerialExecutor
-from tandem.experiments.ray_executor import RayExecutor
-from tandem.experiments.scale import SMOKE
+from fakes import RecordingCallback
+from tandem.experiments import make_plan, reproduce
+from tandem.experiments.executors import RayExecutor, SerialExecutor
+from tandem.experiments.scale import load_scale
 from tandem.experiments.sweep import JobOutcome, sweep
 from tandem.experiments.trial import RUN, Trial, TrialResult, trial_dir
 from tandem.learn.train_loop import reference_point
@@ -25,9 +23,16 @@ from tandem.runs.run import open_run
 from tandem.runs.simulation import simulate
 from tandem.runs.trainer import resume, train
 
+SMOKE = load_scale("smoke")
 QUICK = {"budget": 3000, "update_epochs": 1, "num_minibatches": 1}
 CELLS = [
-    Trial("s-ppo", seed, size=2, config=tuple(sorted({**SMOKE.trial("s-ppo", 0).changes, **QUICK}.items())), marks=2)
+    Trial(
+        "s-ppo",
+        seed,
+        size=2,
+        config=tuple(sorted({**SMOKE.trial("s-ppo", 0).changes, **QUICK}.items())),
+        curve_points=2,
+    )
     for seed in range(4)
 ]
 
@@ -36,7 +41,7 @@ CELLS = [
 def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Trial, TrialResult], Path]:
     """All cells, one by one in this process."""
     out = tmp_path_factory.mktemp("here")
-    return sweep(CELLS, out, SerialExecutor(), 1, Silent()), out
+    return sweep(CELLS, out, SerialExecutor()), out
 
 
 def document(result: TrialResult) -> dict[str, Any]:
@@ -46,12 +51,12 @@ def document(result: TrialResult) -> dict[str, Any]:
 def test_a_result_is_that_of_its_run(here: tuple[dict[Trial, TrialResult], Path]) -> None:
     results, out = here
     for cell, result in results.items():
-        run = open_run(out / "cells" / cell.name / "run")
+        run = open_run(out / "trials" / cell.name / "run")
         assert (run.record.algorithm, run.record.seed, run.scenario.fleet.size) == ("s-ppo", cell.seed, 2)
-        assert result.rounds == run.record.rounds <= QUICK["rounds"]
+        assert result.rounds == run.record.rounds <= QUICK["budget"]
         assert result.hypervolume == run.front.hypervolume
         np.testing.assert_array_equal(result.front, run.front.objectives)
-        assert len(result.curve) == cell.marks
+        assert len(result.curve) == cell.curve_points
         assert result.curve[-1].tolist() == [result.rounds, result.hypervolume, result.sparsity]
         assert np.all(np.diff(result.latency_s) >= 0)
         assert 0 < result.latency_s[0] < result.latency_s[-1] < 20
@@ -61,33 +66,33 @@ def test_several_seeds_in_one_program_learn_what_each_learns_alone(
     here: tuple[dict[Trial, TrialResult], Path], tmp_path: Path
 ) -> None:
     """The same random numbers; sums may round differently, so after the first steps they part."""
-    sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, Silent())
+    sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, RecordingCallback())
     for cell in CELLS[:2]:
         alone, together = (
-            np.genfromtxt(out / "cells" / cell.name / "run" / "progress.csv", delimiter=",", names=True)
+            np.genfromtxt(out / "trials" / cell.name / "run" / "progress.csv", delimiter=",", names=True)
             for out in (here[1], tmp_path)
         )
         np.testing.assert_array_equal(together["rounds"], alone["rounds"])
         for column in ("hypervolume", "entropy", "value_error"):
             np.testing.assert_allclose(together[column][:2], alone[column][:2], rtol=1e-3)
-    first, second = (sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, Silent())[cell] for cell in CELLS[:2])
+    first, second = (sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, RecordingCallback())[cell] for cell in CELLS[:2])
     assert first.hypervolume != second.hypervolume
     assert first.rounds == second.rounds == here[0][CELLS[0]].rounds
 
 
 def test_what_was_begun_together_and_killed_is_begun_again(tmp_path: Path) -> None:
-    folder = tmp_path / "cells" / CELLS[0].name / "run"
+    folder = tmp_path / "trials" / CELLS[0].name / "run"
     train(CELLS[0].scenario(), "s-ppo", "default", 0, folder, CELLS[0].changes)
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**record, "status": "running"}))
-    assert len(sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, Silent())) == 2
+    assert len(sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, RecordingCallback())) == 2
 
 
 def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
     """Stopped at a mark, a run that is concluded there delivers the front of the mark."""
 
     class Stop(LearningCurve):
-        def standing(self, algorithm, now, seed, index=None) -> None:
+        def on_checkpoint(self, algorithm, now, seed, index=None) -> None:
             super().on_checkpoint(algorithm, now, seed, index)
             if self._passed == 1 and not hasattr(self, "expected"):
                 from tandem.learn import train_loop as engine
@@ -117,14 +122,14 @@ def test_a_curve_goes_on_where_its_run_does(here: tuple[dict[Trial, TrialResult]
     with pytest.raises(KeyboardInterrupt):
         train(cell.scenario(), "s-ppo", "default", 0, folder, cell.changes, stop, [LearningCurve(2)])
     resume(folder, listeners=[LearningCurve(2)])
-    whole = here[1] / "cells" / cell.name / "run"
+    whole = here[1] / "trials" / cell.name / "run"
     assert (folder / CURVE).read_text() == (whole / CURVE).read_text()
 
 
 def test_the_reference_front_is_what_is_best_when_measured_again(tmp_path: Path) -> None:
-    options = {key: value for key, value in CELLS[0].changes.items() if key != "rounds"}
-    tiny = replace(SMOKE, budget=300, size=2, algorithm_config={"s-ppo": options})
-    report = reproduce(plan(["reference"], tiny, ["s-ppo", "r-ppo"]), tmp_path)
+    options = {key: value for key, value in CELLS[0].changes.items() if key != "budget"}
+    tiny = SMOKE.model_copy(update={"budget": 300, "size": 2, "algorithm_config": {"s-ppo": options}})
+    report = reproduce(make_plan(["reference"], tiny, ["s-ppo", "r-ppo"]), tmp_path)
     written = json.loads((tmp_path / "reference-front.json").read_text())
     assert written["trainings"] == 2  # and none of random modes
     assert written["rounds"] == 3000
@@ -163,13 +168,13 @@ def test_a_cluster_that_loses_a_node_finds_the_same(
 ) -> None:
     cluster, nodes = two_nodes
 
-    class Killing(Silent):
-        def ended(self, done: JobOutcome) -> None:
-            if not self.done:  # the other node is at work
+    class Killing(RecordingCallback):
+        def on_job_end(self, outcome: JobOutcome) -> None:
+            if not self.outcomes:  # the other node is at work
                 cluster.remove_node(nodes[1], allow_graceful=False)
-            super().ended(done)
+            super().on_job_end(outcome)
 
     watcher = Killing()
     results = sweep(CELLS, tmp_path, RayExecutor(cluster.address), 1, watcher)
-    assert [done.failure for done in watcher.done] == [None] * len(CELLS)
+    assert [outcome.failure for outcome in watcher.outcomes] == [None] * len(CELLS)
     assert [document(results[cell]) for cell in CELLS] == [document(here[0][cell]) for cell in CELLS]

@@ -1,8 +1,18 @@
-"""What the project finds out about itself: the paper's figures and tables, and how its scenario was calibrated."""
+"""The paper's figures and tables: trials, executors, claims and the report; and the criteria of the paper preset."""
 
-from tandem.experiments.executors import ProcessExecutor, SerialExecutor
-from tandem.experiments.reproduce import Plan, plan, reproduce
-from tandem.experiments.scale import Scale, scale_named
+from tandem.experiments.executors import ProcessExecutor, RayExecutor, SerialExecutor
+from tandem.experiments.reproduce import Plan, make_plan, reproduce
+from tandem.experiments.scale import Scale, load_scale
 from tandem.experiments.task_calibration import calibrate_scale
 
-__all__ = ["Plan", "ProcessExecutor", "Scale", "SerialExecutor", "calibrate_scale", "plan", "reproduce", "scale_named"]
+__all__ = [
+    "Plan",
+    "ProcessExecutor",
+    "RayExecutor",
+    "Scale",
+    "SerialExecutor",
+    "calibrate_scale",
+    "load_scale",
+    "make_plan",
+    "reproduce",
+]

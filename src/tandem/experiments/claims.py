@@ -60,7 +60,7 @@ class Experiment:
     title: str
     trials: Callable[[Scale, Algorithms], list[Trial]]
     section: Callable[[Scale, Algorithms, Results, Path], ReportSection] = field(repr=False)
-    measured: Literal["never", "also", "only"] = "never"  # on a task
+    on_task: Literal["never", "possible", "always"] = "never"  # whether accuracy is measured on a task
     algorithms: Algorithms = COMPARED  # where nobody says which
 
 

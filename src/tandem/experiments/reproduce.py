@@ -1,4 +1,4 @@
-"""The paper's figures and tables: sweep what is not done yet, then write data, figures and the report."""
+"""Reproduce the paper's figures and tables: run the unfinished trials, then write data, figures and the report."""
 
 from __future__ import annotations
 
@@ -10,99 +10,106 @@ from tandem.errors import InputError, did_you_mean
 from tandem.experiments.claims import Algorithms, Experiment, ReportSection
 from tandem.experiments.executors import SerialExecutor
 from tandem.experiments.plotting import label
-from tandem.experiments.registry import ALL, EXPERIMENTS, ON_A_TASK, THE_PAPERS
+from tandem.experiments.registry import ALL, EXPERIMENTS, PAPER_EXPERIMENTS, TASK_EXPERIMENTS
 from tandem.experiments.report import Report, write_report
 from tandem.experiments.scale import Scale
-from tandem.experiments.sweep import Executor, NullCallback, SweepCallback, sweep
+from tandem.experiments.sweep import Executor, SweepCallback, sweep
 from tandem.experiments.trial import Trial, TrialResult, make_trials_dir
 from tandem.learn.registry import get_algorithm
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to reproduce, at which scale, with which algorithms."""
+    """Which experiments to run, at which scale, with which algorithms."""
 
     experiments: tuple[Experiment, ...]
     scale: Scale
-    chosen: Algorithms = ()  # each experiment's own if empty
+    chosen: Algorithms = ()  # empty means each experiment's own
 
     @property
     def algorithms(self) -> Algorithms:
-        """Of all experiments."""
-        return tuple(dict.fromkeys(name for one in self.experiments for name in self.compared(one)))
+        """Algorithms of all experiments."""
+        return tuple(dict.fromkeys(name for one in self.experiments for name in self.algorithms_of(one)))
 
-    def compared(self, one: Experiment) -> Algorithms:
-        """The algorithms of an experiment."""
-        return self.chosen or one.algorithms
+    def algorithms_of(self, experiment: Experiment) -> Algorithms:
+        """Return the algorithms that an experiment compares."""
+        return self.chosen or experiment.algorithms
 
-    def cells(self) -> list[Trial]:
-        """All of it, each once."""
-        wanted = [cell for one in self.experiments for cell in one.trials(self.scale, self.compared(one))]
-        return list(dict.fromkeys(wanted))
+    def trials(self) -> list[Trial]:
+        """Return the trials of all experiments, each once."""
+        needed = [trial for one in self.experiments for trial in one.trials(self.scale, self.algorithms_of(one))]
+        return list(dict.fromkeys(needed))
 
 
-def plan(names: Sequence[str], scale: Scale, algorithms: Sequence[str] = ()) -> Plan:
-    """From what a user says; refuses what ``experiments_named`` does."""
-    chosen = experiments_named(names, bool(scale.reward_sources), algorithms)
+def make_plan(names: Sequence[str], scale: Scale, algorithms: Sequence[str] = ()) -> Plan:
+    """Make a plan from the names of experiments and algorithms; refuses what ``select_experiments`` refuses."""
+    chosen = select_experiments(names, bool(scale.reward_sources), algorithms)
     return Plan(chosen, scale, tuple(dict.fromkeys(algorithms)))
 
 
-def experiments_named(names: Sequence[str], on_a_task: bool, algorithms: Sequence[str] = ()) -> tuple[Experiment, ...]:
-    """What a user asks for; refuses names that are not known, also of algorithms, and what goes only the other way."""
+def select_experiments(names: Sequence[str], on_task: bool, algorithms: Sequence[str] = ()) -> tuple[Experiment, ...]:
+    """Return experiments by name; all if there are no names.
+
+    Refuses unknown experiments and algorithms, experiments that need a task without one, and the reverse.
+    """
     for name in names:
         if name not in (*EXPERIMENTS, ALL):
-            raise InputError(f"{name}: there is no such experiment; {did_you_mean(name, [*EXPERIMENTS, ALL])}.")
+            raise InputError(f"{name}: unknown experiment; {did_you_mean(name, [*EXPERIMENTS, ALL])}.")
     for name in algorithms:
         get_algorithm(name)
-    everything = ON_A_TASK if on_a_task else THE_PAPERS
-    papers = [one.name for one in everything] if not names or ALL in names else []
-    chosen = [EXPERIMENTS[name] for name in dict.fromkeys([*papers, *(name for name in names if name != ALL)])]
+    everything = TASK_EXPERIMENTS if on_task else PAPER_EXPERIMENTS
+    from_all = [one.name for one in everything] if not names or ALL in names else []
+    chosen = [EXPERIMENTS[name] for name in dict.fromkeys([*from_all, *(name for name in names if name != ALL)])]
     for one in chosen:
-        if one.measured == ("never" if on_a_task else "only"):
-            able = " and ".join(known.name for known in ON_A_TASK)
-            fix = f"leave the task out ({able} are)" if on_a_task else "name one, such as digits"
-            raise InputError(f"{one.name}: is {'not' if on_a_task else 'only'} measured on a task; {fix}.")
+        if on_task and one.on_task == "never":
+            possible = " and ".join(known.name for known in TASK_EXPERIMENTS)
+            raise InputError(f"{one.name}: cannot be measured on a task; leave --task out, or choose {possible}.")
+        if not on_task and one.on_task == "always":
+            raise InputError(f"{one.name}: needs a task; add one, such as --task digits.")
     return tuple(chosen)
 
 
 def reproduce(
-    what: Plan, out: str | Path, engine: Executor | None = None, together: int = 1, watcher: SweepCallback | None = None
+    plan: Plan,
+    out: str | Path,
+    executor: Executor | None = None,
+    seeds_per_job: int = 1,
+    callback: SweepCallback | None = None,
 ) -> Report:
-    """Do it, in this process if no engine is given, and write it below ``out``; what is finished there is kept."""
+    """Run a plan, in this process by default, and write the results below ``out``; finished trials are kept."""
     folder = make_trials_dir(out)
-    results = sweep(what.cells(), folder, engine or SerialExecutor(), together, watcher or NullCallback())
-    report = report_of(what, folder, results)
+    results = sweep(plan.trials(), folder, executor or SerialExecutor(), seeds_per_job, callback)
+    report = make_report(plan, folder, results)
     write_report(report, folder)
     return report
 
 
-def report_of(what: Plan, out: Path, results: dict[Trial, TrialResult]) -> Report:
-    """Write data and figures, and put together what they say."""
+def make_report(plan: Plan, out: Path, results: dict[Trial, TrialResult]) -> Report:
+    """Write the data and figures of all experiments, and assemble the report."""
     sections: list[ReportSection] = [
-        one.section(what.scale, what.compared(one), results, out) for one in what.experiments
+        one.section(plan.scale, plan.algorithms_of(one), results, out) for one in plan.experiments
     ]
-    scale = what.scale
+    scale = plan.scale
     devices = sorted({result.device for result in results.values()})
     facts = (
         f"Scale {scale.name}: {scale.budget:,} environment rounds for every training, {scale.seeds} seeds"
         f"{', unless a section says otherwise' if scale.long_budget else ''}; "
         f"{len(results):,} trainings on {', '.join(devices)}.",
-        f"Algorithms: {', '.join(label(name) for name in what.algorithms)}, preset {scale.preset}.",
-        "Hypervolume from the paper's reference point (accuracy 0, latency 5 s, energy 44 J), of policies in their "
-        "deterministic form on seeds that nothing was trained or chosen by; sparsity as the paper defines it.",
-        *_measured_facts(scale),
+        f"Algorithms: {', '.join(label(name) for name in plan.algorithms)}; preset {scale.preset}.",
+        "Hypervolume from the paper's reference point (accuracy 0, latency 5 s, energy 44 J), of deterministic "
+        "policies on seeds that were used neither for training nor for selection; sparsity as defined in the paper.",
+        *_task_facts(scale),
     )
     return Report("The paper's evaluation, reproduced", facts, tuple(sections))
 
 
-def _measured_facts(scale: Scale) -> list[str]:
-    """What is to be known of a report on a task."""
+def _task_facts(scale: Scale) -> list[str]:
     if not scale.reward_sources:
         return []
-    one = scale.reward_sources[0]
+    source = scale.reward_sources[0]
     return [
-        f"Accuracy as measured on the task {one.task}: the share of right answers of real models that are trained on "
-        f"the fly, in {one.episodes} episodes a policy. Policies are validated and chosen by what their training was "
-        f"rewarded by, an estimate unless it is an oracle. The mappings were calibrated on the task "
-        f"(calibration-{one.task})."
+        f"Accuracy is measured on the task {source.task}: the share of correct answers of real models that are trained "
+        f"during the episode, in {source.episodes} episodes per policy. Policies are validated and selected by the "
+        "accuracy that their training was rewarded by: an estimate, except for an oracle. The mappings were calibrated "
+        f"on the task (calibration-{source.task})."
     ]

@@ -1,4 +1,4 @@
-"""What accuracy means to a cell where it can be measured: how it is estimated, and by which task it is found out."""
+"""The accuracy that a learner is rewarded by on a task: a calibrated mapping's estimate, or the measurement itself."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ ORACLE = "oracle"
 
 @dataclass(frozen=True)
 class RewardSource:
-    """A mapping as calibrated on a task, which a scheduler sees the estimates of; and the task, which fronts are
-    measured by. Whoever learns is rewarded by the estimate, an oracle by what is measured."""
+    """A mapping calibrated on a task, and the task that fronts are evaluated on.
+
+    Every scheduler observes the mapping's estimates. A learner is rewarded by the estimate; an oracle is rewarded by
+    measured accuracy.
+    """
 
     task: str
     mapping: str
     kappa: tuple[float, float, float]
     decay_per_s: float  # rho
     pretrained: float
-    episodes: int  # that each policy of a front is measured by
+    episodes: int  # episodes per policy when a front is evaluated
     oracle: bool = False
-    data: str | None = field(default=None, compare=False)  # where the task's are here: no part of what it is
+    data: str | None = field(default=None, compare=False)  # local folder of the task's data; not part of the identity
 
     @property
     def name(self) -> str:
-        """What learns from it, in data and legends."""
+        """Name in data files and legends."""
         return ORACLE if self.oracle else self.mapping
 
     def as_oracle(self) -> RewardSource:
-        """The same for an oracle."""
+        """Return the oracle that observes this mapping's estimates."""
         return dataclasses.replace(self, oracle=True)
 
     def overrides(self, measured: bool) -> dict[str, Any]:
-        """Of a scenario, with accuracy estimated or measured."""
+        """Return the overrides of a scenario in which accuracy is measured, or estimated by the mapping."""
         where = {} if self.data is None else {"path": self.data}
         return {
             "accuracy.mapping": {"kind": self.mapping, "kappa": list(self.kappa)},
@@ -46,17 +49,17 @@ class RewardSource:
         }
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the reward source as a JSON document, without the folder of its data."""
         return {name: value for name, value in asdict(self).items() if name != "data"}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RewardSource:
-        """From JSON; raises KeyError or TypeError if it is not one."""
+        """Read a reward source from its JSON document; raises KeyError or TypeError if it is not one."""
         return cls(**{**document, "kappa": tuple(document["kappa"])})
 
     @classmethod
     def from_calibration(cls, calibrated: Scenario, task: str, episodes: int, data: str | None) -> RewardSource:
-        """As a calibrated scenario has it."""
+        """Take the mapping and its constants from a calibrated scenario."""
         accuracy = calibrated.accuracy
         mapping = accuracy.mapping.model_dump()
         decay, kappa = accuracy.model_decay_per_s, tuple(mapping["kappa"])

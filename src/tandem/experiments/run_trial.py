@@ -1,4 +1,4 @@
-"""Doing a cell: train, measure on the way, and take down what figures and tables need."""
+"""Run trials: train, evaluate on the way, and keep the numbers that figures and tables need."""
 
 from __future__ import annotations
 
@@ -35,64 +35,63 @@ from tandem.runs.simulation import episode_keys
 from tandem.scenario import build_device_table
 from tandem.tree import tree_index
 
-QUANTILES = 201
+QUANTILES = 201  # of latency, evenly spaced from 0 to 1
 History = tuple[FleetState, RoundOutcome]  # [episodes, rounds, ...]
 
 
-def run_trials(cells: Sequence[Trial], out: Path) -> list[TrialResult]:
-    """Do cells that differ in their seed alone, several of them in one program, and write their results below ``out``.
+def run_trials(trials: Sequence[Trial], out: Path) -> list[TrialResult]:
+    """Run trials that differ in their seed only, several of them in one program, and write their results to ``out``.
 
-    A cell by itself goes on from its checkpoint if it was interrupted.
+    A single trial resumes from its checkpoint if it was interrupted.
     """
-    folders = {cell.seed: trial_dir(cell, out) / RUN for cell in cells}
-    yardstick = evaluation_target(cells[0])
-    alone = len(cells) == 1
-    runs = [_alone(cells[0], folders[cells[0].seed], yardstick)] if alone else _together(cells, folders, yardstick)
-    results = [make_result(cell, run, yardstick) for cell, run in zip(cells, runs, strict=True)]
+    folders = {trial.seed: trial_dir(trial, out) / RUN for trial in trials}
+    target = evaluation_target(trials[0])
+    single = len(trials) == 1
+    runs = [_train_one(trials[0], folders[trials[0].seed], target)] if single else _train_all(trials, folders, target)
+    results = [make_result(trial, run, target) for trial, run in zip(trials, runs, strict=True)]
     for result in results:
         write_result(result, out)
     return results
 
 
-def evaluation_target(cell: Trial) -> EvaluationTarget | None:
-    """What the fronts of a cell are measured by, if not by what it is trained on."""
-    scenario = cell.measured_by()
-    if scenario is None or cell.reward_source is None:
+def evaluation_target(trial: Trial) -> EvaluationTarget | None:
+    """Build the system that a trial's fronts are evaluated on; None if it is the one it is trained on."""
+    scenario = trial.evaluation_scenario()
+    if scenario is None or trial.reward_source is None:
         return None
-    options = make_config(cell.algorithm, cell.preset, cell.changes)
-    return EvaluationTarget(
-        build_system(override_shield(options, scenario)), FINAL_EVALUATION_SEEDS[: cell.reward_source.episodes]
-    )
+    config = make_config(trial.algorithm, trial.preset, trial.changes)
+    seeds = FINAL_EVALUATION_SEEDS[: trial.reward_source.episodes]
+    return EvaluationTarget(build_system(override_shield(config, scenario)), seeds)
 
 
-def _alone(cell: Trial, folder: Path, yardstick: EvaluationTarget | None) -> Run:
-    heard = [LearningCurve(cell.marks, yardstick)]
+def _train_one(trial: Trial, folder: Path, target: EvaluationTarget | None) -> Run:
+    callbacks = [LearningCurve(trial.curve_points, target)]
     if (folder / RECORD).exists():
-        return resume(folder, listeners=heard, yardstick=yardstick)
-    what = (cell.scenario(), cell.algorithm, cell.preset, cell.seed)
-    return train(*what, folder, cell.changes, listeners=heard, yardstick=yardstick)
+        return resume(folder, listeners=callbacks, yardstick=target)
+    specification = (trial.scenario(), trial.algorithm, trial.preset, trial.seed)
+    return train(*specification, folder, trial.changes, listeners=callbacks, yardstick=target)
 
 
-def _together(cells: Sequence[Trial], folders: dict[int, Path], yardstick: EvaluationTarget | None) -> Sequence[Run]:
-    one = cells[0]
+def _train_all(trials: Sequence[Trial], folders: dict[int, Path], target: EvaluationTarget | None) -> Sequence[Run]:
+    first = trials[0]
     for folder in folders.values():
-        shutil.rmtree(folder, ignore_errors=True)  # there are no checkpoints to go on from
-    listeners = {cell.seed: [LearningCurve(cell.marks, yardstick)] for cell in cells}
-    return train_seeds(
-        one.scenario(), one.algorithm, one.preset, folders, one.changes, listeners, yardstick, build_system=build_system
-    )
+        shutil.rmtree(folder, ignore_errors=True)  # training several seeds in one program writes no checkpoints
+    callbacks = {trial.seed: [LearningCurve(trial.curve_points, target)] for trial in trials}
+    specification = (first.scenario(), first.algorithm, first.preset)
+    return train_seeds(*specification, folders, first.changes, callbacks, target, build_system=build_system)
 
 
-def make_result(cell: Trial, run: Run, yardstick: EvaluationTarget | None) -> TrialResult:
-    """What is kept of a finished run."""
+def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> TrialResult:
+    """Collect the numbers of a finished run."""
     record, front = run.record, run.front
-    extreme = landmarks(front, run.options.tolerance)
-    # One may be several: it is played as often, and one program does for any front.
-    named = list(extreme.values()) if yardstick else [extreme[EXTREMES[1]]]
-    played = histories(run, named, yardstick or EvaluationTarget(run.system()))
+    extremes = landmarks(front, run.options.tolerance)
+    # A policy may be several of the extremes. It is then rolled out several times, so that one program fits any front.
+    policies = list(extremes.values()) if target else [extremes[EXTREMES[1]]]
+    histories = policy_histories(run, policies, target or EvaluationTarget(run.system()))
     curve = read_curve(run.folder / CURVE)
+    names = build_device_table(run.scenario).names
     return TrialResult(
-        trial=cell,
+        trial=trial,
         rounds=record.rounds,
         training_rounds=record.training_rounds,
         wall_s=record.wall_s,
@@ -102,39 +101,38 @@ def make_result(cell: Trial, run: Run, yardstick: EvaluationTarget | None) -> Tr
         cardinality=cardinality(front.points),
         violation_rate=float(np.mean(front.violation_rate)),
         front=front.objectives,
-        curve=np.array([(mark.rounds, mark.hypervolume, mark.sparsity) for mark in curve], np.float64),
-        latency_s=latency_quantiles(played[extreme[EXTREMES[1]]]),
+        curve=np.array([(point.rounds, point.hypervolume, point.sparsity) for point in curve], np.float64),
+        latency_s=latency_quantiles(histories[extremes[EXTREMES[1]]]),
         device=record.device.kind,
         tandem=__version__,
-        fidelity=fidelity_summary(list(played.values()), build_device_table(run.scenario).names) if yardstick else None,
+        fidelity=fidelity_summary(list(histories.values()), names) if target else None,
     )
 
 
-def histories(run: Run, policies: Sequence[int], yardstick: EvaluationTarget) -> dict[int, History]:
-    """Every round of some policies of a front, played together, by what it was measured by."""
+def policy_histories(run: Run, policies: Sequence[int], target: EvaluationTarget) -> dict[int, History]:
+    """Roll out some policies of a front on its evaluation target; return every round, by policy."""
     chosen = tree_index(run.policies(), jnp.asarray(policies))
-    played = _played(yardstick.system, chosen, episode_keys(yardstick.seeds))
-    return {index: tree_index(played, place) for place, index in enumerate(policies)}
+    histories = _rollout_all(target.system, chosen, episode_keys(target.seeds))
+    return {policy: tree_index(histories, index) for index, policy in enumerate(policies)}
 
 
 @eqx.filter_jit
-def _played(system: System, policies: NeuralPolicy, keys: Array) -> History:
-    """[policies, episodes, rounds, ...]"""
+def _rollout_all(system: System, policies: NeuralPolicy, keys: Array) -> History:
+    """Return histories of shape [policies, episodes, rounds, ...]."""
     history: History = eqx.filter_vmap(lambda policy: rollout(system, policy, keys))(policies)
     return history
 
 
-def fidelity_summary(played: Sequence[History], names: Sequence[str]) -> dict[str, Any]:
-    """How well estimates follow what was measured, over all rounds of all devices."""
-    seeds = len(played[0][1].duration_s)
-    return Fidelity.from_history(tree_index(outcome, seed) for _, outcome in played for seed in range(seeds)).summary(
-        names
-    )
+def fidelity_summary(histories: Sequence[History], names: Sequence[str]) -> dict[str, Any]:
+    """Compare estimated with measured accuracy over all rounds and devices."""
+    episodes = len(histories[0][1].duration_s)
+    outcomes = (tree_index(outcome, episode) for _, outcome in histories for episode in range(episodes))
+    return Fidelity.from_history(outcomes).summary(names)
 
 
-def latency_quantiles(played: History) -> Values:
-    """Of the latency of every batch of requests served, all devices and rounds."""
-    states, outcome = played
+def latency_quantiles(history: History) -> Values:
+    """Return quantiles of the latency of all batches of requests served, over devices and rounds."""
+    states, outcome = history
     serving = ~np.asarray(outcome.executed.train) & (np.asarray(states.queue) > 0)
     latencies = np.asarray(outcome.latency_s, np.float64)[serving]
     return np.quantile(latencies, np.linspace(0, 1, QUANTILES)) if len(latencies) else np.full(QUANTILES, np.nan)

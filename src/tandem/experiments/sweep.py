@@ -1,4 +1,4 @@
-"""A sweep: the cells that are not finished yet, handed to an engine; what is finished is never done again."""
+"""A sweep: hand the unfinished trials to an executor; finished trials are never run again."""
 
 from __future__ import annotations
 
@@ -10,75 +10,75 @@ from typing import Protocol
 from tandem.errors import InputError
 from tandem.experiments.trial import Trial, TrialResult, group_by_seed, read_result
 
-Job = tuple[Trial, ...]  # cells that differ in their seed alone, done in one program
+Job = tuple[Trial, ...]  # trials that differ in their seed only, trained in one program
 
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """A job that has come to an end, well or not."""
+    """A job that has ended, and the reason if it failed."""
 
     job: Job
     failure: str | None = None
 
 
 class Executor(Protocol):
-    """Where jobs are done."""
+    """Runs jobs: in this process, in several, or on a cluster."""
 
     def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
-        """Do them in any order; a job's results are below ``out`` when it is named here."""
+        """Run jobs in any order. A job's results are below ``out`` by the time its outcome is yielded."""
 
 
 class SweepCallback(Protocol):
-    """Told how a sweep goes."""
+    """Callback of a sweep."""
 
-    def on_start(self, finished: int, cells: int) -> None:
-        """So many of the cells are finished already."""
+    def on_start(self, finished: int, trials: int) -> None:
+        """Called once, with the number of trials that are already finished and the number of all."""
 
-    def on_job_end(self, done: JobOutcome) -> None:
-        """A job has come to an end."""
-
-
-class NullCallback:
-    """For a sweep that nobody looks at."""
-
-    def on_start(self, finished: int, cells: int) -> None:
-        """Nothing to show."""
-
-    def on_job_end(self, done: JobOutcome) -> None:
-        """Nothing to show."""
+    def on_job_end(self, outcome: JobOutcome) -> None:
+        """Called when a job has ended."""
 
 
 def sweep(
-    cells: Sequence[Trial], out: Path, engine: Executor, together: int, watcher: SweepCallback
+    trials: Sequence[Trial],
+    out: Path,
+    executor: Executor,
+    seeds_per_job: int = 1,
+    callback: SweepCallback | None = None,
 ) -> dict[Trial, TrialResult]:
-    """Do what is not done, up to so many seeds together in a program, and return the results of all.
+    """Run the trials that are not finished, and return the results of all.
 
-    Cells that fail are named when everything else is done; a second sweep tries them again.
+    Failed trials are reported when all others are done; a second sweep tries them again.
     """
-    wanted = list(dict.fromkeys(cells))
-    found = {cell: read_result(cell, out) for cell in wanted}
-    missing = [cell for cell, result in found.items() if result is None]
-    watcher.on_start(len(wanted) - len(missing), len(wanted))
+    wanted = list(dict.fromkeys(trials))
+    stored = {trial: read_result(trial, out) for trial in wanted}
+    missing = [trial for trial, result in stored.items() if result is None]
+    if callback:
+        callback.on_start(len(wanted) - len(missing), len(wanted))
     failures = []
-    for done in engine.run(jobs_of(missing, together), out) if missing else ():
-        watcher.on_job_end(done)
-        if done.failure is not None:
-            failures.append(f"{done.job[0].name}: {done.failure}")
-    results = {cell: result or read_result(cell, out) for cell, result in found.items()}
-    if failures or None in results.values():
-        lost = sum(result is None for result in results.values())
-        why = f" The first: {failures[0]}" if failures else ""
-        raise InputError(f"{out}: {lost} of {len(wanted)} cells failed; run the same command again to retry them.{why}")
-    return {cell: result for cell, result in results.items() if result is not None}
+    for outcome in executor.run(make_jobs(missing, seeds_per_job), out) if missing else ():
+        if callback:
+            callback.on_job_end(outcome)
+        if outcome.failure is not None:
+            failures.append(f"{outcome.job[0].name}: {outcome.failure}")
+    results = {trial: result or read_result(trial, out) for trial, result in stored.items()}
+    failed = sum(result is None for result in results.values())
+    if failures or failed:
+        reason = f" First failure: {failures[0]}" if failures else ""
+        raise InputError(
+            f"{out}: {failed} of {len(wanted)} trials failed; run the same command again to retry them.{reason}"
+        )
+    return {trial: result for trial, result in results.items() if result is not None}
 
 
-def jobs_of(cells: Sequence[Trial], together: int) -> list[Job]:
-    """Cells that can run in one program, so many at a time. Those that take longest come first."""
+def make_jobs(trials: Sequence[Trial], seeds_per_job: int) -> list[Job]:
+    """Group trials into jobs of at most ``seeds_per_job`` seeds. The jobs that take longest come first."""
     jobs = [
-        group[start : start + together] for group in group_by_seed(cells) for start in range(0, len(group), together)
+        group[start : start + seeds_per_job]
+        for group in group_by_seed(trials)
+        for start in range(0, len(group), seeds_per_job)
     ]
-    return sorted(jobs, key=lambda job: (not _oracle(job[0]), -job[0].marks, -job[0].size))
+    return sorted(jobs, key=lambda job: (not _is_oracle(job[0]), -job[0].curve_points, -job[0].size))
 
 
-def _oracle(cell: Trial) -> bool:
-    return cell.reward_source is not None and cell.reward_source.oracle
+def _is_oracle(trial: Trial) -> bool:
+    return trial.reward_source is not None and trial.reward_source.oracle

@@ -1,4 +1,4 @@
-"""A scale on a task: the mappings are calibrated there once, and kept beside the cells that are trained on them."""
+"""Calibration of a scale on a task: the mappings are fitted once and kept beside the trials that use them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandem.federated.build import build_system
 from tandem.federated.calibration.driver import MAPPINGS, RESULT, calibrate, write_calibration
 from tandem.scenario import Scenario, load_scenario
 
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]  # (measurements done, all measurements)
 
 
 def calibrate_scale(
@@ -21,44 +21,48 @@ def calibrate_scale(
     task: str,
     data: str | Path | None = None,
     out: str | Path = "reproduced",
-    told: Told = lambda done, of: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> Scale:
-    """The scale with accuracy measured on a task, whose data, if it needs any, are in a folder.
+    """Return a scale with accuracy measured on a task. ``data`` is the folder of the task's data, if it needs any.
 
-    The three mappings are calibrated into a folder below ``out``, as 'tandem calibrate' does it, unless they are there:
-    their constants make cells what they are. ``told`` hears how much of how much is measured.
+    The mappings are calibrated into a folder below ``out``, as by 'tandem calibrate', unless it exists. Their
+    constants are part of a trial's identity.
     """
-    own = scale.task(task)
-    where = None if data is None else str(Path(data).absolute())
-    found = load_calibrations(_scenario(scale, task, where), own, calibration_folder(make_trials_dir(out), task), told)
-    return scale.for_task(
-        task, [RewardSource.from_calibration(found[kind], task, own.episodes, where) for kind in MAPPINGS]
-    )
+    budget = scale.task(task)
+    path = None if data is None else str(Path(data).absolute())
+    folder = calibration_folder(make_trials_dir(out), task)
+    calibrated = load_calibrations(_scenario(scale, task, path), budget, folder, on_progress)
+    sources = [RewardSource.from_calibration(calibrated[kind], task, budget.episodes, path) for kind in MAPPINGS]
+    return scale.for_task(task, sources)
 
 
 def calibration_folder(out: Path, task: str) -> Path:
-    """Where the calibration on a task is kept."""
+    """Return the folder of the calibration on a task."""
     return out / f"calibration-{task}"
 
 
-def load_calibrations(scenario: Scenario, own: TaskBudget, folder: Path, told: Told) -> dict[str, Scenario]:
-    """The scenario with each mapping as it was calibrated into a folder; if it was not yet, it is."""
+def load_calibrations(
+    scenario: Scenario, budget: TaskBudget, folder: Path, on_progress: OnProgress
+) -> dict[str, Scenario]:
+    """Load the scenario with each calibrated mapping from a folder; calibrate first if the folder has no result."""
     if not (folder / RESULT).exists():
         folder.mkdir(exist_ok=True)
         system = build_system(scenario)
-        found = calibrate(scenario, system, own.worlds, own.calibration_rounds, on_progress=told, folder=folder)
-        write_calibration(folder, found)
-    read = {kind: load_scenario(folder / f"{kind}.yaml") for kind in MAPPINGS}
-    for kind, one in read.items():
+        calibration = calibrate(
+            scenario, system, budget.worlds, budget.calibration_rounds, on_progress=on_progress, folder=folder
+        )
+        write_calibration(folder, calibration)
+    calibrated = {kind: load_scenario(folder / f"{kind}.yaml") for kind in MAPPINGS}
+    for kind, one in calibrated.items():
         if one.model_copy(update={"accuracy": scenario.accuracy}) != scenario:
             raise InputError(
-                f"{folder / f'{kind}.yaml'}: was calibrated for another fleet than this scale has; name another folder "
-                "with --out, or remove the calibration to do it again."
+                f"{folder / f'{kind}.yaml'}: calibrated for another fleet than that of this scale; choose another "
+                "folder with --out, or remove the calibration to repeat it."
             )
-    return read
+    return calibrated
 
 
 def _scenario(scale: Scale, task: str, data: str | None) -> Scenario:
     fleet = {"fleet.size": scale.size, "workload.request_rate_per_s": scale.rate}
-    where = {} if data is None else {"path": data}
-    return load_scenario("paper", {**fleet, "accuracy.task": {"kind": task, **where}})
+    path = {} if data is None else {"path": data}
+    return load_scenario("paper", {**fleet, "accuracy.task": {"kind": task, **path}})

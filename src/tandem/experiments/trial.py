@@ -1,4 +1,4 @@
-"""A cell of a sweep: one training, named by all that makes it what it is; and what is kept of it."""
+"""A trial: one training of a sweep, identified by its complete specification, and the result kept of it."""
 
 from __future__ import annotations
 
@@ -18,41 +18,43 @@ from tandem.io.tables import write_json
 from tandem.scenario import Scenario, load_scenario
 
 Values = NDArray[np.float64]
-TRIALS, RESULT, RUN = "cells", "result.json", "run"
+TRIALS, RESULT, RUN = "trials", "result.json", "run"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """An algorithm on the paper's system with so many devices and requests, for one seed."""
+    """One algorithm on the paper's system with a given number of devices, request rate and seed."""
 
     algorithm: str
     seed: int
-    size: int = 10  # devices
+    size: int = 10  # number of devices
     rate: float = 6.0  # requests per second, mean over devices
     preset: str = "default"
     config: tuple[tuple[str, Any], ...] = ()  # changes to the preset, sorted by name
-    marks: int = 1  # how often the front is measured on the way, the end included
-    reward_source: RewardSource | None = None  # where accuracy is measured on a task
+    curve_points: int = 1  # number of points of the learning curve, the final one included
+    reward_source: RewardSource | None = None  # set if accuracy is measured on a task
 
     @property
     def name(self) -> str:
-        """Different for different cells; also the name of its folder. What else it is made of goes into a digest."""
-        digest = hashlib.sha256(json.dumps(self.kind.document(), sort_keys=True).encode()).hexdigest()[:8]
+        """Name of the trial and of its folder. Unique: fields that it does not spell out go into a digest.
+
+        The digest covers the names of hyperparameters. Trials stored under older names are trained again.
+        """
+        digest = hashlib.sha256(json.dumps(self.without_seed.document(), sort_keys=True).encode()).hexdigest()[:8]
         return f"{self.algorithm}-n{self.size}-r{self.rate:g}-{digest}-seed{self.seed}"
 
     @property
-    def kind(self) -> Trial:
-        """What cells that differ in their seed alone have in common."""
+    def without_seed(self) -> Trial:
+        """Copy with seed 0; equal for trials that differ in their seed only."""
         return replace(self, seed=0)
 
     def scenario(self) -> Scenario:
-        """What it is trained on."""
-        return self._scenario(
-            {} if self.reward_source is None else self.reward_source.overrides(measured=self.reward_source.oracle)
-        )
+        """Load the scenario that the policy is trained on."""
+        source = self.reward_source
+        return self._scenario({} if source is None else source.overrides(measured=source.oracle))
 
-    def measured_by(self) -> Scenario | None:
-        """What its fronts are measured by, if not by that: the same, with accuracy measured on a task."""
+    def evaluation_scenario(self) -> Scenario | None:
+        """Load the scenario that fronts are evaluated on, with accuracy measured; None if it is the training one."""
         return None if self.reward_source is None else self._scenario(self.reward_source.overrides(measured=True))
 
     def _scenario(self, overrides: Mapping[str, Any]) -> Scenario:
@@ -61,26 +63,26 @@ class Trial:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """To the options of the preset."""
+        """Changes to the preset's hyperparameters, by name."""
         return dict(self.config)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
-        ground = {} if self.reward_source is None else {"ground": self.reward_source.document()}
-        plain = {name: value for name, value in asdict(self).items() if name != "ground"}
-        return {**plain, "options": self.changes, **ground}
+        """Return the trial as a JSON document."""
+        source = {} if self.reward_source is None else {"reward_source": self.reward_source.document()}
+        plain = {name: value for name, value in asdict(self).items() if name != "reward_source"}
+        return {**plain, "config": self.changes, **source}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Trial:
-        """From JSON; raises KeyError or TypeError if it is not one."""
-        options = {name: _frozen(value) for name, value in document["options"].items()}
-        ground = RewardSource.from_document(document["ground"]) if "ground" in document else None
-        return cls(**{**document, "options": tuple(sorted(options.items())), "ground": ground})
+        """Read a trial from its JSON document; raises KeyError or TypeError if it is not one."""
+        config = {name: _freeze(value) for name, value in document["config"].items()}
+        source = RewardSource.from_document(document["reward_source"]) if "reward_source" in document else None
+        return cls(**{**document, "config": tuple(sorted(config.items())), "reward_source": source})
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a finished cell leaves for figures and tables."""
+    """The numbers of a finished trial that figures and tables need."""
 
     trial: Trial
     rounds: int  # environment rounds that count against the budget
@@ -89,65 +91,64 @@ class TrialResult:
     hypervolume: float
     sparsity: float
     expected_utility: float
-    cardinality: int  # policies that are not dominated
+    cardinality: int  # number of non-dominated policies
     violation_rate: float
     front: Values = field(repr=False)  # [policies, 3] accuracy, latency (s), energy (J)
-    curve: Values = field(repr=False)  # [marks, 3] rounds, hypervolume, sparsity
-    latency_s: Values = field(repr=False)  # quantiles, evenly spaced from 0 to 1, under the lowest-latency policy
+    curve: Values = field(repr=False)  # [points, 3] rounds, hypervolume, sparsity
+    latency_s: Values = field(repr=False)  # quantiles, evenly spaced from 0 to 1, of the lowest-latency policy
     device: str = ""
     tandem: str = ""
-    fidelity: dict[str, Any] | None = None  # of estimated with measured accuracy (``federated.Fidelity``), on a task
+    fidelity: dict[str, Any] | None = None  # estimated against measured accuracy (``federated.Fidelity``), on a task
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "cell"}
+        """Return the result as a JSON document."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
         arrays = {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
-        return {"cell": self.trial.document(), **plain, **arrays}
+        return {**plain, **arrays, "trial": self.trial.document()}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> TrialResult:
-        """From JSON; raises KeyError, TypeError or ValueError if it is not one."""
-        values = dict(document)
-        arrays = {name: np.asarray(values[name], np.float64) for name in ("front", "curve", "latency_s")}
+        """Read a result from its JSON document; raises KeyError, TypeError or ValueError if it is not one."""
+        arrays = {name: np.asarray(document[name], np.float64) for name in ("front", "curve", "latency_s")}
         shaped = {**arrays, "front": arrays["front"].reshape(-1, 3), "curve": arrays["curve"].reshape(-1, 3)}
-        return cls(**{**values, **shaped, "cell": Trial.from_document(values["cell"])})
+        return cls(**{**document, **shaped, "trial": Trial.from_document(document["trial"])})
 
 
 def make_trials_dir(out: str | Path) -> Path:
-    """Create a folder that will have cells below it, or take one that has; one of something else is refused."""
+    """Create a folder for trials, or reuse one that has trials; refuse a folder with other files."""
     folder = results_folder(Path(out), TRIALS)
     (folder / TRIALS).mkdir(exist_ok=True)
     return folder
 
 
-def trial_dir(cell: Trial, out: Path) -> Path:
-    """Where a cell's result and run are."""
-    return out / TRIALS / cell.name
+def trial_dir(trial: Trial, out: Path) -> Path:
+    """Return the folder of a trial's result and run."""
+    return out / TRIALS / trial.name
 
 
 def write_result(result: TrialResult, out: Path) -> None:
-    """Write what a cell leaves; with that it is finished."""
+    """Write a trial's result, which marks the trial as finished."""
     folder = trial_dir(result.trial, out)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RESULT, result.document())
 
 
-def read_result(cell: Trial, out: Path) -> TrialResult | None:
-    """The result of a cell, or None where there is none, or none of this cell: it is then trained again."""
+def read_result(trial: Trial, out: Path) -> TrialResult | None:
+    """Read a trial's result. None if it is missing, damaged or of another trial: the trial is then trained again."""
     try:
-        result = TrialResult.from_document(json.loads((trial_dir(cell, out) / RESULT).read_text("utf-8")))
+        result = TrialResult.from_document(json.loads((trial_dir(trial, out) / RESULT).read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return result if result.trial == cell else None
+    return result if result.trial == trial else None
 
 
-def group_by_seed(cells: Iterable[Trial]) -> list[tuple[Trial, ...]]:
-    """Cells grouped by what they have in common but the seed, in their order."""
-    ordered: dict[Trial, list[Trial]] = {}
-    for cell in cells:
-        ordered.setdefault(cell.kind, []).append(cell)
-    return [tuple(group) for group in ordered.values()]
+def group_by_seed(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
+    """Group trials that differ in their seed only, in the order given."""
+    groups: dict[Trial, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.without_seed, []).append(trial)
+    return [tuple(group) for group in groups.values()]
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value

@@ -19,25 +19,27 @@ if TYPE_CHECKING:
     from tandem.experiments.report import Report
     from tandem.experiments.sweep import Executor, JobOutcome
 
-# As text: what they are is only known to modules that import JAX, and help should not wait for it.
+# Written out: the modules that define these names import JAX, and --help should not wait for it.
 NAMES = (
     "pareto-fronts, devices, arrivals, convergence, beta, latency-cdf, top3, all of these, or reference; on a task "
     "accuracy-mapping, top3 or all of these"
 )
 SCALES = (
-    "smoke (minutes: whether it runs), cpu (an hour or two on two cores) or full (10 seeds of 10^6 rounds, on a GPU)"
+    "smoke (minutes; checks that it runs), cpu (an hour or two on two cores) or full (ten seeds of 10^6 rounds; a GPU)"
 )
+EXECUTORS = "serial (in this process), process (--workers processes on this machine) or ray (a cluster)"
 
 
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help=f"{NAMES}; default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help=f"Experiments: {NAMES}; default: all.", show_default=False),
     ] = None,
     scale: Annotated[str, typer.Option(metavar="NAME", help=f"{SCALES}.")] = "cpu",
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for cells, data, figures and report; default: reproduced/SCALE, or SCALE-TASK.",
+            help="Folder for trials, data, figures and report; default: reproduced/SCALE, or SCALE-TASK.",
             show_default=False,
         ),
     ] = None,
@@ -45,7 +47,7 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Measure accuracy on a task: digits or cifar10; accuracy-mapping does, on digits if not said.",
+            help="Measure accuracy on a task: digits or cifar10; default for accuracy-mapping: digits.",
             show_default=False,
         ),
     ] = None,
@@ -55,63 +57,73 @@ def reproduce(
         typer.Option(
             "--algorithm",
             metavar="NAME",
-            help="Compare only this one, or with it if repeated; default: all seven; c-moppo and pc-ppo for "
-            "accuracy-mapping.",
+            help="Algorithm to include; may be repeated; default: all seven; c-moppo and pc-ppo for accuracy-mapping.",
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes to run at a time on this machine.")] = 1,
-    together: Annotated[
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Where trials run: {EXECUTORS}; default: process if --workers is given, else serial.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes on this machine; default: 1.", show_default=False)
+    ] = None,
+    seeds_per_job: Annotated[
         int | None,
         typer.Option(
             min=1, help="Seeds to train in one program; default: all on a GPU, 1 on a CPU.", show_default=False
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Where cells run: here, or ray (a cluster).")] = "here",
     address: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Of the Ray cluster; without one, Ray starts on this machine.",
+            help="Address of the Ray cluster; default: start Ray on this machine.",
             show_default=False,
         ),
     ] = None,
     gpus: Annotated[
-        float, typer.Option(min=0.0, help="GPUs that a job asks a Ray cluster for; a share of one is allowed.")
+        float, typer.Option(min=0.0, help="GPUs per job that are requested from Ray; may be a fraction.")
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Reproduce figures and tables of the paper: data (CSV), figures (PNG, SVG) and a report (Markdown, HTML).
+    """Reproduce figures and tables of the paper: data (CSV), figures (PNG, SVG) and a report (Markdown).
 
-    Every training is a cell, in a folder of its own below OUT/cells. Finished cells are never run again: interrupted or
-    killed, the same command goes on where it stopped; several commands may share a folder one after another.
+    Every training is a trial with its own folder below OUT/trials. Finished trials are never run again: after an
+    interruption the same command continues where it stopped. Several commands may use a folder one after another.
     """
-    from tandem.experiments.scale import scale_named
+    from tandem.experiments.scale import load_scale
 
-    chosen = scale_named(scale)
+    chosen = load_scale(scale)
     task = "digits" if task is None and "accuracy-mapping" in (names or []) else task
-    task_overrides(task, data)  # refuses what is no task, or lacks its data
-    if engine == "ray" and "reference" in (names or []):
-        raise InputError("reference: measures policies again, and a Ray cluster keeps them; leave --engine ray out.")
-    where = _engine(engine, address, gpus, workers)
-    if engine == "here" and workers == 1:
+    task_overrides(task, data)  # refuses unknown tasks and missing data
+    executor = executor or ("serial" if workers in (None, 1) else "process")
+    if executor == "ray" and "reference" in (names or []):
+        raise InputError("reference: needs the run folders, which stay on a Ray cluster; leave --executor ray out.")
+    chosen_executor = _make_executor(executor, workers, address, gpus)
+    if executor == "serial":
         from tandem.cli.commands.train import use_cores
 
         use_cores()
-    from tandem.experiments.executors import seeds_together
-    from tandem.experiments.reproduce import experiments_named, plan
-    from tandem.experiments.reproduce import reproduce as carry_out
+    from tandem.experiments.executors import default_seeds_per_job
+    from tandem.experiments.reproduce import make_plan, select_experiments
+    from tandem.experiments.reproduce import reproduce as run_plan
 
     folder = out or Path("reproduced") / (scale if task is None else f"{scale}-{task}")
     if task is not None:
         from tandem.experiments.task_calibration import calibrate_scale
 
-        experiments_named(names or [], True, algorithms or [])  # before anything is measured for them
+        select_experiments(names or [], True, algorithms or [])  # refuse unknown names before calibrating
         with progress_bar(f"Calibrating on {task}, unless that is done") as progress:
             chosen = calibrate_scale(chosen, task, data, folder, lambda done, of: progress(done, of, "cells"))
-    what = plan(names or [], chosen, algorithms or [])
-    with SweepProgress(folder) as watcher:
-        report = carry_out(what, folder, where, together or seeds_together(chosen.seeds), watcher)
+    plan = make_plan(names or [], chosen, algorithms or [])
+    with SweepProgress(folder) as callback:
+        per_job = seeds_per_job or default_seeds_per_job(chosen.seeds)
+        report = run_plan(plan, folder, chosen_executor, per_job, callback)
     if as_json:
         print_json(_document(report, folder))
     else:
@@ -126,8 +138,8 @@ class SweepProgress:
         self._console = Console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(*columns, console=self._console) if self._console.is_terminal else None
-        self._task = self._bar.add_task("cells", total=None) if self._bar else None
-        self._finished = self._cells = self._begun_with = 0
+        self._task = self._bar.add_task("trials", total=None) if self._bar else None
+        self._finished = self._trials = self._begun_with = 0
         self._began = time.monotonic()
 
     def __enter__(self) -> SweepProgress:
@@ -140,22 +152,22 @@ class SweepProgress:
     ) -> None:
         if self._bar:
             self._bar.stop()
-        if kind is KeyboardInterrupt and self._cells:
-            self._say(f"{self._finished} of {self._cells} cells are finished; the same command goes on from there.")
+        if kind is KeyboardInterrupt and self._trials:
+            self._say(f"{self._finished} of {self._trials} trials are finished; the same command continues from there.")
 
-    def on_start(self, finished: int, cells: int) -> None:
+    def on_start(self, finished: int, trials: int) -> None:
         self._finished = self._begun_with = finished
-        self._cells = cells
+        self._trials = trials
         self._began = time.monotonic()
-        self._say(f"{cells} cells, {finished} of them finished already, into {self._folder}")
+        self._say(f"{trials} trials, {finished} already finished, into {self._folder}")
         if self._bar and self._task is not None:
-            self._bar.update(self._task, total=cells, completed=finished)
+            self._bar.update(self._task, total=trials, completed=finished)
 
-    def on_job_end(self, done: JobOutcome) -> None:
-        self._finished += len(done.job) if done.failure is None else 0
-        seeds = f" and {len(done.job) - 1} more seeds" if len(done.job) > 1 else ""
-        how = f"failed: {done.failure}" if done.failure else "done"
-        self._say(f"{done.job[0].name}{seeds}: {how} ({self._finished} of {self._cells}{self._left()})")
+    def on_job_end(self, outcome: JobOutcome) -> None:
+        self._finished += len(outcome.job) if outcome.failure is None else 0
+        seeds = f" and {len(outcome.job) - 1} more seeds" if len(outcome.job) > 1 else ""
+        how = f"failed: {outcome.failure}" if outcome.failure else "done"
+        self._say(f"{outcome.job[0].name}{seeds}: {how} ({self._finished} of {self._trials}{self._left()})")
         if self._bar and self._task is not None:
             self._bar.update(self._task, completed=self._finished)
 
@@ -163,28 +175,28 @@ class SweepProgress:
         from tandem.cli.progress import duration
 
         done = self._finished - self._begun_with
-        if done == 0 or self._finished == self._cells:
+        if done == 0 or self._finished == self._trials:
             return ""
         each = (time.monotonic() - self._began) / done
-        return f", {duration(each * (self._cells - self._finished))} left"
+        return f", {duration(each * (self._trials - self._finished))} left"
 
     def _say(self, line: str) -> None:
         console = self._bar.console if self._bar else self._console
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _engine(name: str, address: str | None, gpus: float, workers: int) -> Executor:
+def _make_executor(name: str, workers: int | None, address: str | None, gpus: float) -> Executor:
+    if name not in ("serial", "process", "ray"):
+        raise InputError(f"--executor {name}: unknown executor; choose serial, process or ray.")
+    if name != "process" and workers not in (None, 1):
+        raise InputError(f"--workers {workers}: is for --executor process; leave one of them out.")
+    if name != "ray" and (address is not None or gpus):
+        raise InputError("--address and --gpus are for a Ray cluster; add --executor ray, or leave them out.")
+    from tandem.experiments.executors import ProcessExecutor, RayExecutor, SerialExecutor
+
     if name == "ray":
-        from tandem.experiments.ray_executor import RayExecutor
-
         return RayExecutor(address, gpus=gpus)
-    if name != "here":
-        raise InputError(f"--engine {name}: is not known; choose here or ray.")
-    if address is not None or gpus:
-        raise InputError("--address and --gpus are for a Ray cluster; add --engine ray, or leave them out.")
-    from tandem.experiments.executors import ProcessExecutor, SerialExecutor
-
-    return SerialExecutor() if workers == 1 else ProcessExecutor(workers)
+    return SerialExecutor() if name == "serial" else ProcessExecutor(workers or 1)
 
 
 def _document(report: Report, folder: Path) -> dict[str, object]:

@@ -88,7 +88,7 @@ def total_decrease(curve: Values) -> float:
 
 
 def _seeds(scale: Scale, algorithm: str, ground: RewardSource) -> list[Trial]:
-    return [scale.trial(algorithm, seed, ground=ground) for seed in range(scale.seeds)]
+    return [scale.trial(algorithm, seed, reward_source=ground) for seed in range(scale.seeds)]
 
 
 def _by_ground(scale: Scale, algorithm: str, results: Results) -> dict[str, list[TrialResult]]:
@@ -205,4 +205,4 @@ def _draw(curves: dict[str, Curves], task: str, out: Path) -> str:
     return write_figure(figure, out, NAME)
 
 
-ACCURACY_MAPPING = Experiment(NAME, TITLE, trials, make_section, measured="only", algorithms=(PROPOSED, OURS))
+ACCURACY_MAPPING = Experiment(NAME, TITLE, trials, make_section, on_task="always", algorithms=(PROPOSED, OURS))
