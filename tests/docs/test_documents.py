@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fakes import Pretending
+from fakes import FakeExecutor
 from tandem.experiments.plotting import label
 from tandem.experiments.reference_front import reference_front
 from tandem.feel import build_system
@@ -57,7 +57,7 @@ def test_code_in_documents_runs(
         "validation_episodes": 1,
     }
     monkeypatch.setitem(ALGORITHMS["pc-ppo"].presets, "quick", short)
-    monkeypatch.setattr("tandem.experiments.reproduce.SerialExecutor", Pretending)
+    monkeypatch.setattr("tandem.experiments.reproduce.SerialExecutor", FakeExecutor)
     names: dict[str, object] = {"__name__": "shown"}
     exec(compile(python_blocks(document), document, "exec"), names)
     if "result" in names:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fakes import FakeExecutor, RecordingCallback
+from fakes import FakeExecutor
 from tandem.api import open_run
 from tandem.errors import InputError
 from tandem.experiments import calibrate_scale, make_plan, reproduce
@@ -201,8 +201,6 @@ def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
         assert result.fidelity is not None
         assert result.fidelity["rounds"] > 100
         assert 0 < result.fidelity["rmse"] < 1
-        assert np.all(again.points * IN_USERS_UNITS > -1)
-    again_out = reproduce(
-        what, out, FakeExecutor(fails=lambda cell: True), 2, RecordingCallback()
-    )  # all is done already
+        assert np.all(to_user_units(again.points) > -1)
+    again_out = reproduce(what, out, FakeExecutor(fails=lambda trial: True))  # everything is finished already
     assert verdicts(again_out) == verdicts(report)
