@@ -57,7 +57,7 @@ def test_code_in_documents_runs(
         "validation_episodes": 1,
     }
     monkeypatch.setitem(ALGORITHMS["pc-ppo"].presets, "quick", short)
-    monkeypatch.setattr("tandem.experiments.reproduce.SerialExecutor", FakeExecutor)
+    monkeypatch.setattr("tandem.experiments.plan.SerialExecutor", FakeExecutor)
     names: dict[str, object] = {"__name__": "shown"}
     exec(compile(python_blocks(document), document, "exec"), names)
     if "result" in names:

@@ -12,10 +12,10 @@ from tandem.errors import InputError
 from tandem.experiments.claims import check_claim, check_close
 from tandem.experiments.figures.convergence import rounds_to
 from tandem.experiments.figures.top3 import best_of, repeated
+from tandem.experiments.plan import make_plan, reproduce
 from tandem.experiments.plotting import COMPARED, PROPOSED
 from tandem.experiments.registry import PAPER_EXPERIMENTS
 from tandem.experiments.report import Report
-from tandem.experiments.reproduce import make_plan, reproduce
 from tandem.experiments.scale import load_scale
 from tandem.experiments.trial import Trial
 from tandem.stats import Estimate, difference, mean, mean_relative_gain, relative_gain

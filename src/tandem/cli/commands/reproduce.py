@@ -110,8 +110,8 @@ def reproduce(
 
         use_cores()
     from tandem.experiments.executors import default_seeds_per_job
-    from tandem.experiments.reproduce import make_plan, select_experiments
-    from tandem.experiments.reproduce import reproduce as run_plan
+    from tandem.experiments.plan import make_plan, select_experiments
+    from tandem.experiments.plan import reproduce as run_plan
 
     folder = out or Path("reproduced") / (scale if task is None else f"{scale}-{task}")
     if task is not None:
