@@ -50,7 +50,7 @@ def test_settings_and_overrides_reach_the_simulation(tandem) -> None:
 
 
 def test_a_long_trace_is_left_out_and_said_so(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tandem.cli.commands.simulate.MOST_ROWS", 50)
+    monkeypatch.setattr("tandem.runs.simulation.MAX_TRACE_ROWS", 50)
     code, out, _ = tandem("simulate", "--rounds", "10", "--seeds", "1")
     assert code == 0
     assert "100 rows" in out

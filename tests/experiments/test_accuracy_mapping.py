@@ -194,7 +194,7 @@ def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
         assert result is not None
         assert truth is not None
         seeds = FINAL_EVALUATION_SEEDS[: ground.episodes]
-        again = evaluate(build_system(truth), run.policies(), run.front, seeds, run.options.tolerance).front
+        again = evaluate(build_system(truth), run.policies(), run.front, seeds, run.config.tolerance).front
         np.testing.assert_allclose(result.front, again.objectives, rtol=2e-3)
         assert result.curve[-1, 1] == pytest.approx(again.hypervolume, rel=2e-3)
         assert len(result.curve) == scale.curve_points

@@ -49,7 +49,7 @@ def paper_run(folder: Path) -> Run:
 
 
 def evaluated(run: Run, seeds: range, **more) -> Evaluation:
-    return evaluate(run.system(), run.policies(), run.front, seeds, run.options.tolerance, **more)
+    return evaluate(run.system(), run.policies(), run.front, seeds, run.config.tolerance, **more)
 
 
 @pytest.fixture(scope="module")

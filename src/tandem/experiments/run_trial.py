@@ -84,7 +84,7 @@ def _train_all(trials: Sequence[Trial], folders: dict[int, Path], target: Evalua
 def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> TrialResult:
     """Collect the numbers of a finished run."""
     record, front = run.record, run.front
-    extremes = landmarks(front, run.options.tolerance)
+    extremes = landmarks(front, run.config.tolerance)
     # A policy may be several of the extremes. It is then rolled out several times, so that one program fits any front.
     policies = list(extremes.values()) if target else [extremes[EXTREMES[1]]]
     histories = policy_histories(run, policies, target or EvaluationTarget(run.system()))

@@ -28,9 +28,9 @@ from tandem.progress import Progress, ProgressCallback, ignore_progress
 from tandem.rng import EVALUATION_SEED_START
 from tandem.runs.front import Front, PolicyRecord, Values, landmarks, measured_fields
 from tandem.runs.run import Run
-from tandem.runs.run_dir import SCENARIO
+from tandem.runs.run_dir import read_scenario
 from tandem.runs.simulation import episode_keys, half_width, simulate
-from tandem.scenario import Scenario, load_scenario
+from tandem.scenario import Scenario
 from tandem.stats import hypervolume_interval
 
 IDEAL_POINT = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
@@ -186,7 +186,7 @@ def evaluate_to(
         run.policies(),
         run.front,
         seeds,
-        run.options.tolerance,
+        run.config.tolerance,
         heuristics=heuristics,
         on_progress=on_progress,
     )
@@ -214,7 +214,7 @@ def with_overrides(run: Run, overrides: Sequence[str]) -> tuple[Scenario, System
     """
     if not overrides:
         return run.scenario, run.system()
-    scenario = load_scenario(run.folder / SCENARIO, overrides)
+    scenario = read_scenario(run.folder, overrides)
     system = run.system_builder(scenario)
     check_fits(run, system)
     return scenario, system

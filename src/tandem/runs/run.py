@@ -43,7 +43,7 @@ class Run:
     folder: Path
     record: RunRecord  # what run.json says
     scenario: Scenario
-    options: AlgorithmConfig
+    config: AlgorithmConfig
     front: Front
     _algorithm: Algorithm = field(repr=False)
     _stored: SavedPolicies = field(repr=False)
@@ -123,7 +123,7 @@ def open_run(path: str | Path, *, build_system: SystemBuilder = build_system) ->
     if record.status != "finished":
         raise InputError(f"{folder}: is not finished; go on with 'tandem train --resume {folder}'.")
     scenario = read_scenario(folder)
-    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: options")
+    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
     algorithm = get_algorithm(record.algorithm)(build_system(scenario), options)
     front = _read_front(folder)
     stored = _read_policies(folder, algorithm)

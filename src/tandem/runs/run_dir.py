@@ -18,28 +18,27 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from tandem import __version__
 from tandem.errors import InputError, describe_error, one_line
 from tandem.io.tables import write_json
+from tandem.io.yaml_reader import read_yaml
+from tandem.runs.migrations import FORMAT, migrate_record, migrate_scenario
 from tandem.scenario import Scenario, load_scenario
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing then keeps two processes from one folder
     fcntl = None  # type: ignore[assignment]
-
-FORMAT = 1
-# From each older format that can still be read, the step to the next: run.json's document in, document out.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 RECORD, SCENARIO, PROGRESS = "run.json", "scenario.yaml", "progress.csv"
 CHECKPOINT, POLICIES, FRONT = "checkpoint.safetensors", "policies.safetensors", "front.json"
@@ -60,7 +59,7 @@ class RunRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: int = FORMAT
+    format: int = FORMAT  # of the folder
     tandem: str
     versions: dict[str, str]
     machine: str
@@ -117,7 +116,7 @@ def read_record(folder: Path) -> RunRecord:
         raise InputError(f"{folder}: there is no such run; 'tandem runs' lists those there are.")
     if not path.is_file():
         raise InputError(f"{folder}: is not a run, for it has no {RECORD}; 'tandem runs' lists those there are.")
-    document = migrate(read_json(path), path)
+    document = migrate_record(read_json(path), path)
     try:
         return RunRecord.model_validate(document)
     except ValidationError as error:
@@ -126,27 +125,6 @@ def read_record(folder: Path) -> RunRecord:
         raise InputError(
             one_line(f"{path}: {place} {describe_error(detail)}, or restore the file from a copy.")
         ) from None
-
-
-def migrate(document: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The document of any format as one of this format; the one place where formats are told apart."""
-    number = document.get("format")
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise InputError(f"{path}: has no format number, so it is not a run's; restore the file from a copy.")
-    if number > FORMAT:
-        raise InputError(
-            f"{path}: is of format {number}, made by a newer Tandem; this one reads formats up to {FORMAT}: "
-            "upgrade it with 'pip install --upgrade tandem'."
-        )
-    while number < FORMAT:
-        if number not in MIGRATIONS:
-            raise InputError(
-                f"{path}: is of format {number}, which this Tandem cannot read any more; train again, or read it with "
-                f"Tandem {document.get('tandem', 'as old as it')}."
-            )
-        document = MIGRATIONS[number](document)
-        number += 1
-    return document
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -170,12 +148,17 @@ def write_record(folder: Path, record: RunRecord) -> None:
     write_json(folder / RECORD, record.model_dump(mode="json"))
 
 
-def read_scenario(folder: Path) -> Scenario:
-    """The scenario a run was trained on."""
+def read_scenario(folder: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read the scenario that a run was trained on, with some fields changed, such as ``fleet.size=30``."""
     path = folder / SCENARIO
     if not path.is_file():
         raise InputError(f"{path}: is missing; restore it from a copy, or train again into another folder.")
-    return load_scenario(path.absolute())
+    try:
+        fields = read_yaml(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        fields = None  # load_scenario says what is wrong
+    changes = migrate_scenario(read_json(folder / RECORD), folder / RECORD, fields if isinstance(fields, dict) else {})
+    return load_scenario(path.absolute(), [*changes, *overrides])
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from tandem.learn.train_loop import Progress, rounds_done
 from tandem.rng import FINAL_EVALUATION_SEEDS, MAX_SEED
 from tandem.runs.checkpoint import TimedCheckpoint, canonical_placement, chunks_done, read_checkpoint, write_checkpoint
 from tandem.runs.final_evaluation import EvaluationTarget, measure_front
+from tandem.runs.migrations import FORMAT
 from tandem.runs.problem import build_algorithm, override_shield
 from tandem.runs.progress_csv import ProgressTable
 from tandem.runs.run import Run, front_document, open_run, write_policies
@@ -122,6 +123,11 @@ def resume(
     record = read_record(folder)
     if record.status == "finished":
         return open_run(folder, build_system=build_system)
+    if record.format < FORMAT:
+        raise InputError(
+            f"{folder}: is an unfinished run of format {record.format}, which this Tandem cannot continue; train again "
+            f"into another folder, or continue it with Tandem {record.tandem}."
+        )
     ready = _algorithm_of(folder, record, build_system)
     with run_lock(folder):
         remove_temp_files(folder)
@@ -146,7 +152,7 @@ def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Pat
 
 
 def _algorithm_of(folder: Path, record: RunRecord, build_system: SystemBuilder) -> Algorithm:
-    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: options")
+    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
     return build_algorithm(record.algorithm, read_scenario(folder), options, build_system=build_system)
 
 

@@ -92,7 +92,7 @@ def _draw(path: Path, run: Run) -> None:
     from tandem.runs.plot_front import write_front_figure
 
     title = f"{run.algorithm_name} on {run.scenario.name}, {run.system().size} devices, seed {run.seed}"
-    write_front_figure(path, title, run.front, run.options.tolerance)
+    write_front_figure(path, title, run.front, run.config.tolerance)
 
 
 def _print(run: Run, rows: list[PolicyRecord]) -> None:

@@ -102,7 +102,7 @@ def _choose(run: Run, preference: tuple[float, float, float] | None, limits: dic
     from tandem.runs.front import selectable_points
 
     try:
-        return choose(selectable_points(run.front, run.options.tolerance), preference, **limits)
+        return choose(selectable_points(run.front, run.config.tolerance), preference, **limits)
     except InputError as error:
         said = str(error)
         for name, option in OPTIONS.items():
@@ -121,9 +121,9 @@ def _print(path: Path, run: Run, record: PolicyRecord, reason: str, lines: list[
     table.add_row("rounds in violation", f"{record.violation_rate:.2%}")
     out.print(table)
     out.print(reason, highlight=False)
-    safe = within_tolerance(run.front.violation_rate, run.options.tolerance)
+    safe = within_tolerance(run.front.violation_rate, run.config.tolerance)
     if not safe.all():
-        beyond = f"more than {run.options.tolerance:.3g} of rounds in violation"
+        beyond = f"more than {run.config.tolerance:.3g} of rounds in violation"
         left_out = f"{plural_policies(int((~safe).sum()))} with {beyond} left out."
         out.print(left_out if safe.any() else f"Beware: every policy of this front has {beyond}.", highlight=False)
     out.print("\nTo use it in Python:", highlight=False)

@@ -141,7 +141,7 @@ def _check_agrees(
     """Refuse what contradicts the run: it goes on as it was begun, or not at all."""
     from tandem.learn.registry import config_from_document, override_config
     from tandem.runs.problem import override_shield
-    from tandem.runs.run_dir import RECORD, SCENARIO, read_scenario
+    from tandem.runs.run_dir import RECORD, read_scenario
 
     fix = "leave that out, or train into another folder without --resume"
     known = {"--algorithm": record.algorithm, "--preset": record.preset, "--seed": record.seed, "--out": folder}
@@ -155,7 +155,7 @@ def _check_agrees(
             raise InputError(f"{text}: the run in {folder} was begun with {name}={getattr(options, name)}; {fix}.")
     if scenario is not None or overrides:
         own = read_scenario(folder)
-        said = load_scenario(scenario or folder / SCENARIO, overrides)
+        said = read_scenario(folder, overrides) if scenario is None else load_scenario(scenario, overrides)
         if override_shield(options, said) != own:
             raise InputError(f"{folder}: its scenario is not what SCENARIO and --set say; {fix}.")
 
@@ -222,7 +222,7 @@ def _print(run: Run) -> None:
     console.print(table)
     if not document["within_tolerance"]:
         console.print(
-            f"No policy stayed within the tolerance of {run.options.tolerance:.1%} rounds in violation; these come "
+            f"No policy stayed within the tolerance of {run.config.tolerance:.1%} rounds in violation; these come "
             "nearest. Train longer, or with --shield.",
             highlight=False,
             soft_wrap=True,
