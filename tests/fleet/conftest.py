@@ -1,4 +1,4 @@
-"""A small fleet on digits, with a cache of its own, and devices that answer without anything in between."""
+"""A small fleet on digits, with a cache of its own, and a transport that calls the devices directly."""
 
 from pathlib import Path
 
@@ -6,18 +6,17 @@ import pytest
 from small_fleet import FLEET, SEED, SIZE, Transport
 
 from tandem.federated.build import build_system
-from tandem.federated.fleet.client_round import ClientContext
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import to_bytes
-from tandem.federated.fleet.spec import FleetSpec, build_spec
+from tandem.federated.fleet.spec import ClientContext, FleetSpec, build_spec
 from tandem.feel import System
 from tandem.scenario import load_scenario
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _models(cache: None) -> None:
-    """No test looks into the user's cache."""
+    """Keep every test out of the user's cache."""
 
 
 @pytest.fixture(scope="session")
@@ -26,21 +25,21 @@ def system(cache: None) -> System:
 
 
 @pytest.fixture(scope="session")
-def problem(cache: None) -> FleetSpec:
+def spec(cache: None) -> FleetSpec:
     return build_spec(load_scenario("paper", FLEET), SEED)
 
 
 @pytest.fixture(scope="session")
-def places(problem: FleetSpec) -> list[ClientContext]:
-    return [ClientContext.init(problem, n) for n in range(SIZE)]
+def contexts(spec: FleetSpec) -> list[ClientContext]:
+    return [ClientContext.init(spec, n) for n in range(SIZE)]
 
 
 @pytest.fixture
-def devices(places: list[ClientContext], tmp_path: Path) -> list[ClientHandler]:
-    return [ClientHandler(place, tmp_path, SimulatedHardware(), patience_s=0.2) for place in places]
+def handlers(contexts: list[ClientContext], tmp_path: Path) -> list[ClientHandler]:
+    return [ClientHandler(context, tmp_path, SimulatedHardware(), lock_timeout_s=0.2) for context in contexts]
 
 
 @pytest.fixture
-def direct(devices: list[ClientHandler]) -> Transport:
-    """A carrier that never fails."""
-    return lambda instructions: {order.device: devices[order.device].handle(to_bytes(order)) for order in instructions}
+def direct(handlers: list[ClientHandler]) -> Transport:
+    """A transport that never fails."""
+    return lambda instructions: {i.device: handlers[i.device].handle(to_bytes(i)) for i in instructions}

@@ -1,10 +1,5 @@
-"""A device's file: what was reported is never forgotten, and two processes never work on it at once."""
+"""A device's stored state: a reported round is never forgotten, and two processes never use the state at once."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import jax
@@ -12,89 +7,87 @@ import numpy as np
 import pytest
 
 from tandem.errors import InputError
-from tandem.federated.fleet.client_round import ClientContext
-from tandem.federated.fleet.client_store import ClientHandler, load, path_of
+from tandem.federated.fleet.client_store import ClientHandler, load_snapshot, snapshot_path
 from tandem.federated.fleet.hardware import Cpufreq, HardwareSetting, SimulatedHardware
-from tandem.federated.fleet.messages import ProtocolError, to_bytes
-from tandem.federated.fleet.server_plan import init_server, plan_round
-from tandem.federated.fleet.spec import FleetSpec
+from tandem.federated.fleet.messages import Instruction, ProtocolError, to_bytes
+from tandem.federated.fleet.server import init_server, plan_round
+from tandem.federated.fleet.spec import ClientContext, FleetSpec
+from tandem.io.locks import file_lock
 from tandem.policy.heuristics import Threshold
 
+DEVICE = 2
 
-def test_a_restarted_device_goes_on_where_it_was(
-    problem: FleetSpec, places: list[ClientContext], tmp_path: Path
+
+@pytest.fixture(scope="module")
+def context(contexts: list[ClientContext]) -> ClientContext:
+    return contexts[DEVICE]
+
+
+@pytest.fixture(scope="module")
+def first(spec: FleetSpec) -> Instruction:
+    """The instruction of round 0."""
+    return plan_round(spec, Threshold(), init_server(spec, "test")).instructions[DEVICE]
+
+
+@pytest.fixture
+def handler(context: ClientContext, tmp_path: Path) -> ClientHandler:
+    return ClientHandler(context, tmp_path, SimulatedHardware(), lock_timeout_s=0.2)
+
+
+def test_restarted_device_continues_where_it_was(
+    spec: FleetSpec, context: ClientContext, handler: ClientHandler, first: Instruction, tmp_path: Path
 ) -> None:
-    first = plan_round(problem, Threshold(), init_server(problem, "test")).instructions[2]
-    device = ClientHandler(places[2], tmp_path, SimulatedHardware())
-    report = device.handle(to_bytes(first))
-    assert (
-        ClientHandler(ClientContext.init(problem, 2), tmp_path, SimulatedHardware()).handle(to_bytes(first)) == report
-    )
+    report = handler.handle(to_bytes(first))
+    restarted = ClientHandler(ClientContext.init(spec, DEVICE), tmp_path, SimulatedHardware())
+    assert restarted.handle(to_bytes(first)) == report
     second = first.model_copy(update={"round": 1, "clock_s": first.clock_s + first.duration_s})
-    other = ClientHandler(places[2], tmp_path / "other", SimulatedHardware())
-    other.handle(to_bytes(first))
-    device.handle(to_bytes(second))
-    other.handle(to_bytes(second))
-    one, two = (load(path_of(folder, "test", 2), places[2]) for folder in (tmp_path, tmp_path / "other"))
-    assert jax.tree.all(jax.tree.map(np.array_equal, one.snapshot.client, two.snapshot.client))
-    assert (one.round, one.run, one.number) == (1, "test", 2)
+    uninterrupted = ClientHandler(context, tmp_path / "other", SimulatedHardware())
+    for instruction in (first, second):
+        uninterrupted.handle(to_bytes(instruction))
+    restarted.handle(to_bytes(second))
+    one, other = (load_snapshot(snapshot_path(h.store, "test", DEVICE), context) for h in (restarted, uninterrupted))
+    assert one is not None
+    assert other is not None
+    assert jax.tree.all(jax.tree.map(np.array_equal, one.client, other.client))
+    assert (one.round, one.run, one.device) == (1, "test", DEVICE)
 
 
-def test_a_damaged_memory_is_refused_with_a_fix(places: list[ClientContext], tmp_path: Path) -> None:
-    path = path_of(tmp_path, "test", 0)
+def test_damaged_state_is_refused_with_a_fix(context: ClientContext, tmp_path: Path) -> None:
+    path = snapshot_path(tmp_path, "test", DEVICE)
     path.parent.mkdir()
     path.write_bytes(b"half a fi")
-    with pytest.raises(InputError, match=r"device-0\.safetensors: is damaged, .* move it away"):
-        load(path, places[0])
+    with pytest.raises(InputError, match=r"device-2\.safetensors: .* move it away"):
+        load_snapshot(path, context)
 
 
-def test_a_message_of_another_run_makes_nobody_forget(
-    problem: FleetSpec, places: list[ClientContext], tmp_path: Path
+def test_message_of_another_run_does_not_change_this_one(
+    context: ClientContext, handler: ClientHandler, first: Instruction
 ) -> None:
-    first = plan_round(problem, Threshold(), init_server(problem, "test")).instructions[2]
-    device = ClientHandler(places[2], tmp_path, SimulatedHardware())
-    report = device.handle(to_bytes(first))
-    device.handle(to_bytes(first.model_copy(update={"run": "another"})))
-    before = load(path_of(tmp_path, "test", 2), places[2])
-    assert (before.run, before.round) == ("test", 0)
-    assert device.handle(to_bytes(first)) == report
+    report = handler.handle(to_bytes(first))
+    handler.handle(to_bytes(first.model_copy(update={"run": "another"})))
+    snapshot = load_snapshot(snapshot_path(handler.store, "test", DEVICE), context)
+    assert snapshot is not None
+    assert (snapshot.run, snapshot.round) == ("test", 0)
+    assert handler.handle(to_bytes(first)) == report
 
 
 @pytest.mark.parametrize("run", ["", "../away", "a/b", "x" * 65])
-def test_a_run_cannot_name_any_folder(
-    problem: FleetSpec, places: list[ClientContext], tmp_path: Path, run: str
-) -> None:
-    first = plan_round(problem, Threshold(), init_server(problem, "test")).instructions[0]
+def test_run_name_cannot_lead_out_of_the_store(handler: ClientHandler, first: Instruction, run: str) -> None:
     with pytest.raises(ProtocolError, match=r"^run: "):
-        ClientHandler(places[0], tmp_path, SimulatedHardware()).handle(to_bytes(first.model_copy(update={"run": run})))
-    assert list(tmp_path.iterdir()) == []
+        handler.handle(to_bytes(first.model_copy(update={"run": run})))
+    assert list(handler.store.iterdir()) == []
 
 
-def test_two_processes_do_not_work_at_once(problem: FleetSpec, places: list[ClientContext], tmp_path: Path) -> None:
-    first = to_bytes(plan_round(problem, Threshold(), init_server(problem, "test")).instructions[0])
-    lock = path_of(tmp_path, "test", 0).with_suffix(".lock")
+def test_state_is_used_by_one_process_at_a_time(handler: ClientHandler, first: Instruction) -> None:
+    lock = snapshot_path(handler.store, "test", DEVICE).with_suffix(".lock")
     lock.parent.mkdir()
-    holding = (
-        "import sys, time, pathlib\nfrom tandem.io.locks import file_lock\n"
-        "with file_lock(pathlib.Path(sys.argv[1]), 1.0):\n    print('held', flush=True)\n    time.sleep(60)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", holding, str(lock)], stdout=subprocess.PIPE, text=True)
-    device = ClientHandler(places[0], tmp_path, SimulatedHardware(), patience_s=0.2)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        began_s = time.monotonic()
-        with pytest.raises(TimeoutError):
-            device.handle(first)
-        assert time.monotonic() - began_s < 5
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert device.handle(first)  # the lock went with the process
+    with file_lock(lock), pytest.raises(TimeoutError):  # a second handle on the file, as another process has it
+        handler.handle(to_bytes(first))
+    assert handler.handle(to_bytes(first))
 
 
 def test_cpufreq_caps_the_clock(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no clock to set"):
+    with pytest.raises(InputError, match="--hardware cpufreq"):
         Cpufreq(tmp_path)
     for number, highest in enumerate((2_000_000, 1_500_000)):
         domain = tmp_path / f"policy{number}"

@@ -1,4 +1,4 @@
-"""Real processes over Flower: the run agrees with the simulation, and survives what happens to processes."""
+"""Real processes over Flower: a run agrees with the simulation, and survives what happens to processes."""
 
 import contextlib
 import csv
@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from small_fleet import FLEET, SEED, SIZE
 
+from tandem.federated.fleet.api import create_run
 from tandem.federated.fleet.client import sample_counts
-from tandem.federated.fleet.client_round import ClientContext
-from tandem.federated.fleet.client_store import load, path_of
-from tandem.federated.fleet.config import DEVICES, FleetConfig, write_config
-from tandem.federated.fleet.spec import build_spec
+from tandem.federated.fleet.client_store import load_snapshot, snapshot_path
+from tandem.federated.fleet.run_dir import CLIENT_STORE, PROGRESS, RESULT
+from tandem.federated.fleet.spec import ClientContext, build_spec
 from tandem.feel import System
 from tandem.policy import HEURISTICS
 from tandem.runs.simulation import simulate_histories
@@ -34,42 +34,34 @@ pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 ROUNDS = 6
 
 
-def rows(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def command(folder: Path, engine: str, *more: str) -> list[str]:
-    said = ["--task", "digits", "--seed", str(SEED), "--rounds", str(ROUNDS), "--engine", engine, "--out", str(folder)]
-    return [
-        sys.executable,
-        "-m",
-        "tandem",
-        "fleet",
-        "run",
-        "paper",
-        *said,
-        "--set",
-        f"fleet.size={SIZE}",
-        "--json",
-        *more,
-    ]
+def fleet_command(*options: str) -> list[str]:
+    return [sys.executable, "-m", "tandem", "fleet", "run", *options, "--json"]
 
 
-def left_over(folder: Path) -> list[str]:
-    """Processes that still know of this run."""
-    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in found.splitlines() if str(folder) in line or "tandem-fleet-" in line]
+def run_command(folder: Path, engine: str, *more: str) -> list[str]:
+    options = ["--task", "digits", "--seed", str(SEED), "--rounds", str(ROUNDS), "--set", f"fleet.size={SIZE}"]
+    return fleet_command("paper", *options, "--engine", engine, "--out", str(folder), *more)
 
 
-def started_with(mark: str) -> set[int]:
-    """Processes that have the mark in their environment."""
-    found = set()
-    for place in Path("/proc").glob("[0-9]*"):
+def remaining_processes(folder: Path) -> list[str]:
+    """Return the processes that have the run's folder, or a launcher's temporary folder, in their arguments."""
+    lines = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if str(folder) in line or "tandem-fleet-" in line]
+
+
+def tagged_processes(tag: str) -> set[int]:
+    """Return the processes that have the tag in their environment."""
+    pids = set()
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if mark.encode() in (place / "environ").read_bytes():
-                found.add(int(place.name))
-    return found
+            if tag.encode() in (folder / "environ").read_bytes():
+                pids.add(int(folder.name))
+    return pids
 
 
 def arguments(pid: int) -> str:
@@ -78,105 +70,104 @@ def arguments(pid: int) -> str:
     return ""
 
 
-def check_simulated(folder: Path, system: System) -> None:
-    """The run's trace is that of the simulator."""
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    until_s = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < until_s:
+        time.sleep(0.1)
+
+
+def check_agrees_with_simulation(folder: Path, system: System) -> None:
     names = [f"device-{n}" for n in range(SIZE)]
     ((states, outcome),) = simulate_histories(system, HEURISTICS["threshold"](), [SEED])
     simulated = folder.parent / "simulated.csv"
     write_trace(simulated, [trace_table(SEED, names, states, outcome)])
-    found, expected = rows(folder / "trace.csv"), rows(simulated)[: SIZE * ROUNDS]
-    assert sum(row["trained"] == "1" for row in found) >= 3
-    for one, other in zip(found, expected, strict=True):
+    rows, expected_rows = read_rows(folder / "trace.csv"), read_rows(simulated)[: SIZE * ROUNDS]
+    assert sum(row["trained"] == "1" for row in rows) >= 3
+    for row, expected in zip(rows, expected_rows, strict=True):
         for name in ("round", "device", "train", "trained", "violated"):
-            assert one[name] == other[name]
+            assert row[name] == expected[name]
         for name in ("queue", "data", "power_w", "frequency_hz", "duration_s", "energy_j", "accuracy"):
-            assert float(one[name]) == pytest.approx(float(other[name]), rel=1e-4, abs=1e-5), name
+            assert float(row[name]) == pytest.approx(float(expected[name]), rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize("engine", ["simulation", "deployment"])
-def test_a_run_over_flower_is_the_simulated_one(engine: str, tmp_path: Path, system: System) -> None:
+def test_run_over_flower_agrees_with_the_simulation(engine: str, tmp_path: Path, system: System) -> None:
     folder = tmp_path / "run"
-    done = subprocess.run(command(folder, engine), capture_output=True, text=True, timeout=400)
+    done = subprocess.run(run_command(folder, engine), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["failures"] == []
     assert document["reports"] == SIZE * ROUNDS
-    check_simulated(folder, system)
-    assert left_over(folder) == []
+    check_agrees_with_simulation(folder, system)
+    assert remaining_processes(folder) == []
 
 
-def test_a_server_that_is_killed_goes_on(tmp_path: Path, system: System) -> None:
-    """The server's process is killed in mid-run, and with it Flower's run; devices go on from their own files too."""
+def test_run_resumes_after_its_server_was_killed(tmp_path: Path, system: System) -> None:
+    """The server's process is killed during the run, which ends Flower's run; devices resume from their files too."""
     folder = tmp_path / "run"
-    mark = {"TANDEM_TEST_OF": str(tmp_path)}  # what tells this run's processes from others'
-    began = subprocess.Popen(
-        command(folder, "deployment"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **mark}
+    tag = {"TANDEM_TEST_FOLDER": str(tmp_path)}  # tells this run's processes from those of others
+    process = subprocess.Popen(
+        run_command(folder, "deployment"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **tag}
     )
-    until_s = time.monotonic() + 200
-    while len(list((folder / "rounds").glob("0*"))) < 2 and time.monotonic() < until_s:
-        time.sleep(0.1)
-    (server,) = {pid for pid in started_with(str(tmp_path)) if "flwr-serverapp" in arguments(pid)}
+    wait_until(lambda: len(list((folder / "rounds").glob("0*"))) >= 2, 200)
+    (server,) = {pid for pid in tagged_processes(str(tmp_path)) if "flwr-serverapp" in arguments(pid)}
     os.kill(server, signal.SIGKILL)
-    out, said = began.communicate(timeout=200)
-    assert (began.returncode, out) == (2, b""), said
-    assert b"--resume" in said
-    assert not (folder / "fleet.json").exists()
-    again = [sys.executable, "-m", "tandem", "fleet", "run", "--resume", str(folder), "--json"]
-    done = subprocess.run(again, capture_output=True, text=True, timeout=400)
+    out, err = process.communicate(timeout=200)
+    assert (process.returncode, out) == (2, b""), err
+    assert b"--resume" in err
+    assert not (folder / RESULT).exists()
+    done = subprocess.run(fleet_command("--resume", str(folder)), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["reports"] == SIZE * ROUNDS
-    check_simulated(folder, system)
-    assert left_over(folder) == []
+    check_agrees_with_simulation(folder, system)
+    assert remaining_processes(folder) == []
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_who_is_stopped_ends_everything(tmp_path: Path, sign: signal.Signals, code: int) -> None:
+def test_stopping_the_command_ends_all_processes(tmp_path: Path, sign: signal.Signals, code: int) -> None:
     folder = tmp_path / "run"
 
-    def heed() -> None:  # a shell may have told tests in the background not to heed Ctrl-C
+    def restore_sigint() -> None:  # a shell may ignore Ctrl-C for processes in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     engine = "deployment" if sign == signal.SIGINT else "simulation"
     process = subprocess.Popen(
-        command(folder, engine, "--rounds", "500"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed
+        run_command(folder, engine, "--rounds", "500"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=restore_sigint,
     )
-    until_s = time.monotonic() + 120
-    while not (folder / "progress.jsonl").exists() and time.monotonic() < until_s:
-        time.sleep(0.2)
+    wait_until((folder / PROGRESS).exists, 120)
     os.kill(process.pid, sign)
     out, _ = process.communicate(timeout=90)
     assert (process.returncode, out) == (code, b"")
-    assert left_over(folder) == []
+    assert remaining_processes(folder) == []
 
 
-def test_who_is_killed_leaves_nobody(tmp_path: Path) -> None:
+def test_killing_the_command_ends_all_processes(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(
-        command(folder, "deployment", "--rounds", "500"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        run_command(folder, "deployment", "--rounds", "500"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    until_s = time.monotonic() + 120
-    while not (folder / "flower.log").exists() and time.monotonic() < until_s:
-        time.sleep(0.2)
-    while len(left_over(folder)) < 4 and time.monotonic() < until_s:  # it is starting devices and nodes
-        time.sleep(0.2)
+    wait_until((folder / "flower.log").exists, 120)
+    wait_until(lambda: len(remaining_processes(folder)) >= 4, 120)  # it is starting devices and nodes
     process.kill()
     process.wait()
-    while left_over(folder) and time.monotonic() < until_s:
-        time.sleep(0.2)
-    assert left_over(folder) == []
+    wait_until(lambda: not remaining_processes(folder), 120)
+    assert remaining_processes(folder) == []
 
 
-def lie(address: Path) -> Callable[[], None]:
-    """A device that answers every instruction with noise; returns what ends it."""
+def answer_with_noise(address: Path) -> Callable[[], None]:
+    """Listen in place of a device and answer every instruction with noise; returns a function that stops it."""
     address.unlink(missing_ok=True)
     listener = Listener(str(address), family="AF_UNIX")
 
     def answer() -> None:
         while True:
             try:
-                with listener.accept() as caller:
-                    caller.recv_bytes()
-                    caller.send_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00not json")
+                with listener.accept() as connection:
+                    connection.recv_bytes()
+                    connection.send_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00not json")
             except OSError:
                 return
 
@@ -184,56 +175,52 @@ def lie(address: Path) -> Callable[[], None]:
     return listener.close
 
 
-def test_a_deployment_survives_its_devices(tmp_path: Path) -> None:
-    """Device 0 is killed and comes back, 1 hangs and later loses its node, 2 lies for a while, 3 joins late."""
-    from tandem.federated.flower.launcher import LaunchConfig, follow_run, local_superlink
+def test_deployment_survives_faults_of_its_devices(tmp_path: Path) -> None:
+    """Device 0 is killed and restarted, 1 hangs and later loses its node, 2 sends noise for a while, 3 joins late."""
+    from tandem.federated.flower.launcher import follow_run, local_superlink
 
-    scenario = load_scenario("paper", FLEET)
-    settings = FleetConfig(run="faults", policy="threshold", seed=SEED, rounds=14, deadline_s=15, patience_s=45)
-    write_config(tmp_path, settings, scenario)
-    launch = LaunchConfig(tmp_path, settings, SIZE)
-    with local_superlink(launch, simulation=False) as machines:
-        devices = {n: machines.start_device(n) for n in range(3)}
-        nodes = {n: machines.start_node(n) for n in range(3)}
-        honest: list[Callable[[], None]] = []
+    scenario = load_scenario("paper", {**FLEET, "rounds": 14})
+    run = create_run(scenario, tmp_path, seed=SEED, engine="deployment", deadline_s=15, wait_s=45)
+    with local_superlink(run, simulation=False) as deployment:
+        devices = {n: deployment.start_device(n) for n in range(3)}
+        nodes = {n: deployment.start_node(n) for n in range(3)}
+        stop_noise: list[Callable[[], None]] = []
 
-        def happens(line: dict[str, Any]) -> None:
+        def cause_fault(line: dict[str, Any]) -> None:
             done = line["done"]
             if done == 1:
                 os.killpg(devices[0].pid, signal.SIGKILL)
-                machines.start_device(3)
-                machines.start_node(3)
+                deployment.start_device(3)
+                deployment.start_node(3)
             if done == 2:
-                devices[0] = machines.start_device(0)
+                devices[0] = deployment.start_device(0)
                 os.killpg(devices[1].pid, signal.SIGSTOP)
             if done == 3:
                 os.killpg(devices[1].pid, signal.SIGCONT)
                 os.killpg(devices[2].pid, signal.SIGKILL)
-                honest.append(lie(machines.address(2)))
+                stop_noise.append(answer_with_noise(deployment.address(2)))
             if done == 5:
-                honest.pop()()
-                devices[2] = machines.start_device(2)
+                stop_noise.pop()()
+                devices[2] = deployment.start_device(2)
             if done == 7:
                 os.killpg(nodes[1].pid, signal.SIGKILL)
             if done == 8:
-                machines.start_node(1)  # under another number, with the same device behind it
+                deployment.start_node(1)  # another node number, with the same device behind it
 
-        document = follow_run(launch, machines.submit(simulation=False), happens)
+        document = follow_run(run, deployment.submit(simulation=False), cause_fault)
     assert document["rounds"] == 14
-    failed = {(one["round"], one["device"]) for one in document["failures"]}
-    assert (1, "device-0") in failed
-    assert (2, "device-1") in failed
-    assert (4, "device-2") in failed
-    assert (0, "device-3") in failed
-    assert (7, "device-1") in failed
+    failed = {(failure["round"], failure["device"]) for failure in document["failures"]}
+    assert {(1, "device-0"), (2, "device-1"), (4, "device-2"), (0, "device-3"), (7, "device-1")} <= failed
     assert not {one for one in failed if one[0] >= 12}  # all are back
-    problem = build_spec(scenario, SEED)
-    trained = [row for row in rows(tmp_path / "trace.csv") if row["trained"] == "1"]
+    spec = build_spec(scenario, SEED)
+    trained = [row for row in read_rows(tmp_path / "trace.csv") if row["trained"] == "1"]
     for n in range(SIZE):
-        station = load(path_of(tmp_path / DEVICES, "faults", n), ClientContext.init(problem, n))
-        held = sample_counts(station)
-        assert held["samples"] == held["discarded"] + held["trained"] + held["buffered"]
-        assert held["requests"] == held["served"] + held["unkept_requests"] + held["waiting"]
-        assert (held["lost"], station.round) == (0, 13)
-        mine = [float(row["data"]) for row in trained if row["device"] == f"device-{n}" and row["round"] != "13"]
-        assert held["trained"] == pytest.approx(sum(mine), abs=2 * len(mine) + 1)
+        path = snapshot_path(tmp_path / CLIENT_STORE, run.config.run, n)
+        snapshot = load_snapshot(path, ClientContext.init(spec, n))
+        assert snapshot is not None
+        counts = sample_counts(snapshot)
+        assert counts["samples"] == counts["discarded"] + counts["trained"] + counts["buffered"]
+        assert counts["requests"] == counts["served"] + counts["unkept_requests"] + counts["waiting"]
+        assert (counts["lost"], snapshot.round) == (0, 13)
+        own = [float(row["data"]) for row in trained if row["device"] == f"device-{n}" and row["round"] != "13"]
+        assert counts["trained"] == pytest.approx(sum(own), abs=2 * len(own) + 1)

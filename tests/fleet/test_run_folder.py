@@ -1,4 +1,4 @@
-"""A run's folder: what the server is told, what it leaves, and what the command line refuses before anything starts."""
+"""A run's folder: its files, and what is refused before anything is started."""
 
 import importlib.util
 import json
@@ -14,37 +14,38 @@ from typer.testing import CliRunner
 
 from tandem.cli.main import app
 from tandem.errors import InputError
-from tandem.federated.fleet import client_process as listening
+from tandem.federated.fleet.api import build_client, create_run, open_fleet_run
+from tandem.federated.fleet.client_process import serve_forever
 from tandem.federated.fleet.client_store import ClientHandler
-from tandem.federated.fleet.config import FleetConfig, load_policy, read_config, read_spec, write_config
+from tandem.federated.fleet.config import FleetConfig, read_config, write_config
 from tandem.federated.fleet.messages import Instruction, Report, from_bytes, to_bytes
-from tandem.federated.fleet.runner import run_to_folder
-from tandem.federated.fleet.server_plan import init_server, plan_round
-from tandem.federated.fleet.spec import FleetSpec
+from tandem.federated.fleet.runner import load_policy, run_to_folder
+from tandem.federated.fleet.server import init_server, plan_round
+from tandem.federated.fleet.spec import FleetSpec, build_spec
 from tandem.feel import System
 from tandem.policy.heuristics import Threshold
 from tandem.scenario import load_scenario
 
 
-def settings_for(folder: Path, rounds: int) -> FleetConfig:
-    settings = FleetConfig(run="folder", policy="threshold", seed=SEED, rounds=rounds)
-    write_config(folder, settings, load_scenario("paper", FLEET))
-    return settings
+def write_small_config(folder: Path, rounds: int) -> FleetConfig:
+    config = FleetConfig(run="folder", policy="threshold", seed=SEED, rounds=rounds)
+    write_config(folder, config, load_scenario("paper", FLEET))
+    return config
 
 
-def test_a_run_leaves_its_trace_and_its_result(tmp_path: Path, direct: Transport) -> None:
-    settings = settings_for(tmp_path, 3)
+def test_run_writes_trace_progress_and_result(tmp_path: Path, spec: FleetSpec, direct: Transport) -> None:
+    config = write_small_config(tmp_path, 3)
     (tmp_path / "trace.parquet").write_text("of an earlier run")
-    write_config(tmp_path, settings, load_scenario("paper", FLEET))
-    assert read_config(tmp_path) == settings
+    write_config(tmp_path, config, load_scenario("paper", FLEET))
+    assert read_config(tmp_path) == config
 
-    def deaf_to_one(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
+    def lose_reports_of_one(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
         return {n: answer for n, answer in direct(instructions).items() if n != 2}
 
-    found = run_to_folder(tmp_path, settings, read_spec(tmp_path, SEED), deaf_to_one)
-    assert found == json.loads((tmp_path / "fleet.json").read_text())
-    assert (found["reports"], found["reports_expected"]) == (3 * (SIZE - 1), 3 * SIZE)
-    assert found["failures"][0] == {"round": 0, "device": "device-2", "reason": "no answer in time"}
+    result = run_to_folder(tmp_path, config, spec, lose_reports_of_one)
+    assert result == json.loads((tmp_path / "fleet.json").read_text())
+    assert (result["reports"], result["reports_expected"]) == (3 * (SIZE - 1), 3 * SIZE)
+    assert result["failures"][0] == {"round": 0, "device": "device-2", "reason": "no answer in time"}
     lines = (tmp_path / "trace.csv").read_text().splitlines()
     assert len(lines) == 1 + 3 * SIZE
     assert lines[0].endswith("violated,reported,work_s")
@@ -52,62 +53,72 @@ def test_a_run_leaves_its_trace_and_its_result(tmp_path: Path, direct: Transport
     assert not (tmp_path / "trace.parquet").exists()
 
 
-def test_what_was_played_is_traced_when_a_run_is_stopped(tmp_path: Path, direct: Transport) -> None:
-    rounds = 0
-
-    def stopped(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
-        nonlocal rounds
-        rounds += 1
-        if rounds == 3:
+def test_stopped_run_has_a_trace_of_its_completed_rounds(tmp_path: Path, spec: FleetSpec, direct: Transport) -> None:
+    def stop_in_third_round(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
+        if instructions[0].round == 2:
             raise KeyboardInterrupt
         return direct(instructions)
 
     with pytest.raises(KeyboardInterrupt):
-        run_to_folder(tmp_path, settings_for(tmp_path, 9), read_spec(tmp_path, SEED), stopped)
+        run_to_folder(tmp_path, write_small_config(tmp_path, 9), spec, stop_in_third_round)
     assert len((tmp_path / "trace.csv").read_text().splitlines()) == 1 + 2 * SIZE
     assert not (tmp_path / "fleet.json").exists()
 
 
-def test_settings_that_are_not_whole_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "fleet-settings.json").write_text('{"run": "x"')
-    with pytest.raises(InputError, match="begin the run anew"):
+def test_run_is_created_and_opened_from_python(tmp_path: Path) -> None:
+    scenario = load_scenario("paper", FLEET)
+    run = create_run(scenario, tmp_path / "run", policy="round-robin", seed=SEED)
+    assert open_fleet_run(tmp_path / "run").config == run.config
+    assert (run.size, run.config.rounds, run.finished) == (SIZE, FLEET["rounds"], False)
+    assert run.config.deadline_s == scenario.limits.round_max_s + 50
+    assert create_run(scenario, tmp_path / "run").config.run != run.config.run  # replaces the first run
+    with pytest.raises(InputError, match=r"--number 4: .* 0 to 3"):
+        build_client(scenario, SIZE, tmp_path)
+    with pytest.raises(InputError, match=r"--hardware gpio: .* cpufreq"):
+        build_client(scenario, 0, tmp_path, hardware="gpio")
+
+
+def test_damaged_config_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "fleet-config.json").write_text('{"run": "x"')
+    with pytest.raises(InputError, match=r"fleet-config\.json: .*'tandem fleet run'"):
         read_config(tmp_path)
 
 
-def test_who_decides_is_checked(system: System, tmp_path: Path) -> None:
+def test_policy_is_checked(system: System, tmp_path: Path) -> None:
     assert isinstance(load_policy("threshold", None, system), Threshold)
-    for name, prefer, said in (
+    for name, preference, text in (
         ("treshold", None, "threshold"),
-        ("threshold", (1.0, 0.0, 0.0), "has no preferences"),
+        ("threshold", (1.0, 0.0, 0.0), "--prefer: .* threshold"),
         (str(tmp_path), None, str(tmp_path)),
     ):
-        with pytest.raises(InputError, match=said):
-            load_policy(name, prefer, system)
+        with pytest.raises(InputError, match=text):
+            load_policy(name, preference, system)
 
 
-def test_a_device_listens_and_outlives_who_calls(
-    devices: list[ClientHandler], problem: FleetSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_device_process_survives_faulty_connections(
+    handlers: list[ClientHandler], spec: FleetSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = tmp_path / "device.socket"
-    threading.Thread(target=listening.serve_forever, args=(devices[0], address, 0.5), daemon=True).start()
+    threading.Thread(target=serve_forever, args=(handlers[0], address, 0.5), daemon=True).start()
     until_s = time.monotonic() + 60
     while not address.exists() and time.monotonic() < until_s:
         time.sleep(0.05)
-    first = plan_round(problem, Threshold(), init_server(problem, "socket")).instructions[0]
-    order = to_bytes(first)
+    first = plan_round(spec, Threshold(), init_server(spec, "socket")).instructions[0]
+    instruction = to_bytes(first)
     of_another_seed = to_bytes(first.model_copy(update={"fingerprint": "0" * 16}))
-    for said in (b"noise", of_another_seed, order):  # who says nonsense, or hangs up, is forgotten
-        with Client(str(address), family="AF_UNIX") as caller:
-            caller.send_bytes(said)
-    with Client(str(address), family="AF_UNIX"), Client(str(address), family="AF_UNIX") as caller:  # one says nothing
-        caller.send_bytes(order)
-        assert caller.poll(30)
-        assert from_bytes(Report, caller.recv_bytes()).round == 0
+    for data in (b"noise", of_another_seed, instruction):  # each peer disconnects without reading an answer
+        with Client(str(address), family="AF_UNIX") as connection:
+            connection.send_bytes(data)
+    silent = Client(str(address), family="AF_UNIX")
+    with silent, Client(str(address), family="AF_UNIX") as connection:
+        connection.send_bytes(instruction)
+        assert connection.poll(30)
+        assert from_bytes(Report, connection.recv_bytes()).round == 0
     assert "refused: fingerprint: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         ([], "--task"),
         (["--task", "digits", "--engine", "deploymant"], "deployment"),
@@ -117,45 +128,47 @@ def test_a_device_listens_and_outlives_who_calls(
         (["--task", "digits", "--prefer", "speed=1"], "--prefer"),
     ],
 )
-def test_the_command_refuses_before_anything_starts(
-    options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_command_refuses_before_anything_is_written(
+    options: list[str], text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tandem.federated.flower.launcher.check_installed", lambda: None)  # as if Flower were here
-    done = CliRunner().invoke(app, ["fleet", "run", "paper", *options])
+    monkeypatch.setattr("tandem.cli.commands.fleet.check_installed", lambda: None)  # as if Flower were installed
+    done = CliRunner().invoke(app, ["fleet", "run", "paper", "--set", f"fleet.size={SIZE}", *options])
     assert isinstance(done.exception, InputError)
-    assert said in str(done.exception)
+    assert text in str(done.exception)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("content", "options", "text"),
     [
-        ('{"0": 1, "1": 2, "2": 3, "3": 4}', [], "name their SuperLink with --superlink"),
-        ('{"0": 1, "1": 2, "2": 3}', ["--superlink", "x"], "has no node for device 3"),
-        ('{"0": 1, "1": 2, "2": 3, "3": 3}', ["--superlink", "x"], "has a node twice"),
-        ("[1, 2]", ["--superlink", "x"], "is not JSON such as"),
+        ('{"0": 1, "1": 2, "2": 3, "3": 4}', [], "--superlink"),
+        ('{"0": 1, "1": 2, "2": 3}', ["--superlink", "x"], "device 3"),
+        ('{"0": 1, "1": 2, "2": 3, "3": 3}', ["--superlink", "x"], "twice"),
+        ("[1, 2]", ["--superlink", "x"], "JSON"),
         (None, ["--superlink", "x"], "cannot be read"),
     ],
 )
-def test_named_nodes_are_checked(text: str | None, options: list[str], said: str, tmp_path: Path) -> None:
+def test_nodes_are_checked(
+    content: str | None, options: list[str], text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tandem.cli.commands.fleet.check_installed", lambda: None)
     path = tmp_path / "nodes.json"
-    if text is not None:
-        path.write_text(text)
-    fleet = ["fleet", "run", "paper", "--task", "digits", "--set", f"fleet.size={SIZE}", "--nodes", str(path)]
-    done = CliRunner().invoke(app, [*fleet, *options])
+    if content is not None:
+        path.write_text(content)
+    command = ["fleet", "run", "paper", "--task", "digits", "--set", f"fleet.size={SIZE}", "--nodes", str(path)]
+    done = CliRunner().invoke(app, [*command, *options])
     assert isinstance(done.exception, InputError)
-    assert said in str(done.exception)
+    assert "--nodes" in str(done.exception)
+    assert text in str(done.exception)
 
 
-def test_without_flower_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_names_the_package_if_flower_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = CliRunner().invoke(app, ["fleet", "run", "paper", "--task", "digits"])
     assert "pip install 'tandem[flower]'" in str(done.exception)
 
 
-def test_a_fleet_without_a_task_is_refused() -> None:
-    from tandem.federated.fleet.spec import build_spec
-
-    with pytest.raises(InputError, match="a fleet needs models"):
+def test_fleet_without_a_task_is_refused() -> None:
+    with pytest.raises(InputError, match=r"accuracy\.task"):
         build_spec(load_scenario("paper"), 0)

@@ -1,4 +1,4 @@
-"""Whether a device and its server live in the same world."""
+"""The fingerprint, by which a device and its server recognise that they have the same scenario and seed."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ SCENARIO = load_scenario("paper", FLEET)
 
 
 @given(name=st.text(min_size=1, max_size=20), rounds=st.integers(1, 1000), folder=st.text("abc/", max_size=9))
-def test_names_and_places_make_no_other_world(name: str, rounds: int, folder: str) -> None:
+def test_fingerprint_ignores_name_rounds_and_paths(name: str, rounds: int, folder: str) -> None:
     task = SCENARIO.accuracy.task.model_copy(update={"pretrained_path": f"/{folder}/x"})  # type: ignore[union-attr]
     accuracy = SCENARIO.accuracy.model_copy(update={"task": task})
     same = SCENARIO.model_copy(update={"name": name, "description": name, "rounds": rounds, "accuracy": accuracy})
@@ -32,9 +32,9 @@ def test_names_and_places_make_no_other_world(name: str, rounds: int, folder: st
         {"shield.enabled": False},
     ],
 )
-def test_whatever_else_is_different_makes_another(change: dict[str, object]) -> None:
+def test_fingerprint_depends_on_everything_else(change: dict[str, object]) -> None:
     assert fingerprint(load_scenario("paper", {**FLEET, **change}), 3) != fingerprint(SCENARIO, 3)
 
 
-def test_another_seed_makes_another() -> None:
+def test_fingerprint_depends_on_the_seed() -> None:
     assert len({fingerprint(SCENARIO, seed) for seed in range(100)}) == 100

@@ -1,11 +1,11 @@
-"""Who is which device: nodes that say so themselves, or nodes that the user has named."""
+"""Which node is which device: nodes that name their device, or nodes that the user has named."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tandem.federated.fleet.server_plan import init_server, plan_round
+from tandem.federated.fleet.server import init_server, plan_round
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.policy.heuristics import Threshold
 
@@ -13,8 +13,8 @@ pytest.importorskip("flwr")
 pytestmark = pytest.mark.flower
 
 
-class Grid:
-    """Flower's, as far as nobody ever answers."""
+class SilentGrid:
+    """Flower's grid with nodes that never answer."""
 
     def __init__(self, *nodes: int) -> None:
         self.nodes = nodes
@@ -31,22 +31,28 @@ class Grid:
         return []
 
 
-def test_named_nodes_are_not_asked_and_strangers_not_told(problem: FleetSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tandem.federated.flower import transport as carrier
+@pytest.fixture(autouse=True)
+def _plain_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's messages can be made only within a run."""
+    from tandem.federated.flower import transport
 
-    monkeypatch.setattr(carrier, "_to", lambda node, kind, fields, ttl_s: (node, kind))  # messages need a run
-    grid = Grid(11, 22, 99)
-    carry = carrier.FlowerTransport(grid, 4, 0.3, {0: 11, 1: 22, 2: 33, 3: 44})
-    assert carry.wait(0.0) == 2
-    answers = carry(plan_round(problem, Threshold(), init_server(problem, "test")).instructions)
+    monkeypatch.setattr(transport, "make_message", lambda node, message_type, fields, ttl_s: (node, message_type))
+
+
+def test_instructions_go_to_given_nodes_only(spec: FleetSpec) -> None:
+    from tandem.federated.flower.transport import FlowerTransport
+
+    grid = SilentGrid(11, 22, 99)
+    transport = FlowerTransport(grid, 4, 0.3, {0: 11, 1: 22, 2: 33, 3: 44})
+    assert transport.wait_for_devices(0.0) == 2
+    answers = transport(plan_round(spec, Threshold(), init_server(spec, "test")).instructions)
     assert grid.sent == [(11, "train"), (22, "train")]
     assert answers == {0: "no answer in time", 1: "no answer in time", 2: "not connected", 3: "not connected"}
 
 
-def test_other_nodes_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tandem.federated.flower import transport as carrier
+def test_other_nodes_are_queried_once() -> None:
+    from tandem.federated.flower.transport import FlowerTransport
 
-    monkeypatch.setattr(carrier, "_to", lambda node, kind, fields, ttl_s: (node, kind))
-    grid = Grid(11, 22)
-    assert carrier.FlowerTransport(grid, 2, 0.3).wait(0.5) == 0
+    grid = SilentGrid(11, 22)
+    assert FlowerTransport(grid, 2, 0.3).wait_for_devices(0.5) == 0
     assert grid.sent == [(11, "query"), (22, "query")]

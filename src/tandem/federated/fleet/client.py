@@ -1,8 +1,8 @@
-"""One device of a fleet, as a state machine: an instruction in, the next state and a report out.
+"""One device of a fleet as a state machine: an instruction in, the next state and a report out.
 
-Samples that were trained on stay until a later instruction acknowledges the update; if none does, the server never used
-it, and they are trained on again. So a message that is lost, late or repeated neither loses a sample nor lets one be
-trained on twice. What the device does between instruction and report is in ``living``.
+The samples behind an update are kept until a later instruction acknowledges the update. If none does, the server has
+not used the update, and the samples are trained on again. A message that is lost, late or repeated therefore neither
+loses a sample nor causes one to be trained on twice. ``client_round`` has the work of a round.
 """
 
 from __future__ import annotations
@@ -14,100 +14,58 @@ from collections.abc import Callable
 import equinox as eqx
 
 from tandem.federated.algorithm import Model
-from tandem.federated.fleet.client_round import (
-    ClientContext,
-    ClientSnapshot,
-    catch_up,
-    commit_update,
-    initial_snapshot,
-    run_round,
-)
+from tandem.federated.fleet.client_round import ClientSnapshot, catch_up, commit_update, initial_snapshot, run_round
 from tandem.federated.fleet.hardware import Hardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, validate_weights
-
-NO_ROUND = -1
-
-
-@dataclasses.dataclass(frozen=True)
-class ProtocolState:
-    """A device, durable: all of this is on disk before a report is sent."""
-
-    run: str
-    number: int
-    round: int  # the last one it took part in; -1 is none
-    settled: int  # the last acknowledged round it has acted on
-    unsettled: bool  # its last report carried an update that it has not heard of since
-    snapshot: ClientSnapshot
-    report: Report | None  # the last one, in case the instruction comes again
-
-
-def initial_state(place: ClientContext, run: str, clock_s: float) -> ProtocolState:
-    """A device that joins the run now."""
-    return ProtocolState(run, place.number, NO_ROUND, NO_ROUND, False, initial_snapshot(place, clock_s), None)
+from tandem.federated.fleet.spec import ClientContext
 
 
 def handle_instruction(
-    place: ClientContext,
-    station: ProtocolState | None,
-    order: Instruction,
+    context: ClientContext,
+    snapshot: ClientSnapshot | None,
+    instruction: Instruction,
     hardware: Hardware,
     clock: Callable[[], float] = time.perf_counter,
-) -> tuple[ProtocolState, Report]:
-    """Do as told: the next state, to be kept before the report is sent.
+) -> tuple[ClientSnapshot, Report]:
+    """Follow the instruction; returns the next state, which must be stored before the report is sent.
 
-    An instruction that was obeyed already is answered as before; one of an earlier round is refused.
+    A repeated instruction gives the same report again; one of an earlier round is refused.
     """
-    if order.device != place.number:
-        raise ProtocolError(f"device: the instruction is for device {order.device}, and this is {place.number}.")
-    if order.fingerprint != place.spec.fingerprint:
+    if instruction.device != context.device:
+        raise ProtocolError(f"device: the instruction is for device {instruction.device}, this is {context.device}.")
+    if instruction.fingerprint != context.spec.fingerprint:
         raise ProtocolError(
             "fingerprint: the run has another scenario or seed than this device; start the device with the run's "
             "scenario.yaml and --seed."
         )
-    if station is None or station.run != order.run:
-        station = initial_state(place, order.run, order.clock_s)
-    if order.round == station.round and station.report is not None:
-        return station, station.report
-    if order.round <= station.round:
-        raise ProtocolError(f"round: the instruction is of round {order.round}, and round {station.round} is done.")
-    current = station.snapshot.client.model
-    model = current if order.weights is None else validate_weights(order.weights, current)
-    station = _settled(station, order, model)
-    counts = catch_up(place, station.snapshot, order.clock_s)
-    counts, work = run_round(place, counts, order, model, hardware, clock)
-    report = Report(
-        run=order.run,
-        device=order.device,
-        round=order.round,
-        weights=work.weights,
-        trained=work.trained,
-        settled=station.settled,
-        samples=work.samples,
-        accuracy=work.accuracy,
-        work_s=work.work_s,
-        **work.values,
-    )
-    return dataclasses.replace(
-        station, round=order.round, unsettled=work.trained, snapshot=counts, report=report
-    ), report
+    if snapshot is None or snapshot.run != instruction.run:
+        snapshot = initial_snapshot(context, instruction.run, instruction.clock_s)
+    if instruction.round == snapshot.round and snapshot.report is not None:
+        return snapshot, snapshot.report
+    if instruction.round <= snapshot.round:
+        raise ProtocolError(f"round: {instruction.round} is not after {snapshot.round}, which is already done.")
+    current = snapshot.client.model
+    model = current if instruction.weights is None else validate_weights(instruction.weights, current)
+    snapshot = _apply_acknowledgement(snapshot, instruction, model)
+    snapshot = catch_up(context, snapshot, instruction.clock_s)
+    return run_round(context, snapshot, instruction, model, hardware, clock)
 
 
-def _settled(station: ProtocolState, order: Instruction, model: Model) -> ProtocolState:
-    """The last update is in the server's model, and its samples go; or it never will be, and they stay."""
-    if order.acknowledged <= station.settled:
-        return dataclasses.replace(station, unsettled=False)
-    counts = station.snapshot
-    if station.unsettled and order.acknowledged == station.round:
-        counts = commit_update(counts, model)
-    else:  # it has forgotten what it sent, with its disk: a model is news all the same
-        counts = eqx.tree_at(lambda c: c.client.model, counts, model)
-    # The server leaves out a model that this device once had; it sends it if the report says that it is not settled.
-    settled = station.settled if order.weights is None else order.acknowledged
-    return dataclasses.replace(station, settled=settled, unsettled=False, snapshot=counts)
+def _apply_acknowledgement(snapshot: ClientSnapshot, instruction: Instruction, model: Model) -> ClientSnapshot:
+    """Commit the last update if the server has used it; otherwise keep its samples, since the server never will."""
+    if instruction.acknowledged <= snapshot.settled:
+        return dataclasses.replace(snapshot, update_pending=False)
+    if snapshot.update_pending and instruction.acknowledged == snapshot.round:
+        snapshot = commit_update(snapshot, model)
+    else:  # this device has lost its state and with it the update: only take over the server's model
+        snapshot = dataclasses.replace(snapshot, client=eqx.tree_at(lambda c: c.model, snapshot.client, model))
+    # Without weights nothing was taken over. The report then shows a lower ``settled``, and the server sends the model.
+    settled = snapshot.settled if instruction.weights is None else instruction.acknowledged
+    return dataclasses.replace(snapshot, settled=settled, update_pending=False)
 
 
-def sample_counts(station: ProtocolState) -> dict[str, int]:
-    """What it holds and what has become of the rest, in whole requests and samples."""
-    device = station.snapshot.client
-    tally = {name: int(count) for name, count in vars(device.counters).items()}
-    return {"waiting": int(device.waiting_count), "buffered": int(device.buffer_count), **tally}
+def sample_counts(snapshot: ClientSnapshot) -> dict[str, int]:
+    """Return how many requests and samples the device holds, and what became of all others."""
+    state = snapshot.client
+    counters = {name: int(count) for name, count in vars(state.counters).items()}
+    return {"waiting": int(state.waiting_count), "buffered": int(state.buffer_count), **counters}

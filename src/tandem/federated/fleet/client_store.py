@@ -1,6 +1,6 @@
-"""A device's memory: one file for each run, whole or as it was before, and one process at a time.
+"""Durable state of a device: one file for each run, replaced atomically, used by one process at a time.
 
-Runs do not share a file: a message that strays in from another run cannot make the device forget this one.
+Each run has its own file, so that a message of another run cannot overwrite the state of this one.
 """
 
 from __future__ import annotations
@@ -12,69 +12,68 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import InputError
-from tandem.federated.fleet.client import ProtocolState, handle_instruction, initial_state
-from tandem.federated.fleet.client_round import ClientContext, ClientSnapshot
+from tandem.federated.fleet.client import handle_instruction
+from tandem.federated.fleet.client_round import ClientSnapshot, initial_snapshot
 from tandem.federated.fleet.hardware import Hardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
+from tandem.federated.fleet.spec import ClientContext
 from tandem.io.locks import file_lock
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 
-REPORT = "report"
-COUNTS = "counts."
-
-
-def path_of(folder: Path, run: str, number: int) -> Path:
-    """Where a device's state in this run is."""
-    return folder / run / f"device-{number}.safetensors"
-
-
-def save(path: Path, station: ProtocolState) -> None:
-    """Write the state; it survives the process, and the machine's power."""
-    report = b"" if station.report is None else to_bytes(station.report)
-    arrays = {COUNTS + name: array for name, array in flatten_arrays(station.snapshot).items()}
-    arrays[REPORT] = np.frombuffer(report, np.uint8)
-    note = {name: getattr(station, name) for name in ("run", "number", "round", "settled", "unsettled")}
-    write_arrays(path, arrays, note, durable=True)
-
-
-def load(path: Path, place: ClientContext) -> ProtocolState | None:
-    """The state as it was kept; None if there is none. InputError if it is damaged, or of another fleet."""
-    if not path.exists():
-        return None
-    try:
-        arrays, note = read_arrays(path)
-        stored = arrays.pop(REPORT).tobytes()
-        report = from_bytes(Report, stored) if stored else None
-        fields: dict[str, Any] = {name: note[name] for name in ("run", "number", "round", "settled", "unsettled")}
-    except (InputError, KeyError, ProtocolError):  # what reads arrays speaks of training, which is no help here
-        raise InputError(f"{path}: is damaged, or not the state of a device; move it away to begin anew.") from None
-    like = initial_state(place, note["run"], 0.0).snapshot
-    counts: ClientSnapshot = restore_arrays(
-        like, {name.removeprefix(COUNTS): array for name, array in arrays.items()}, path
-    )
-    return ProtocolState(snapshot=counts, report=report, **fields)
-
-
-PATIENCE_S = 20.0
+REPORT = "report"  # the entry with the bytes of the last report
+TREES = ("fleet", "client")
+NOTE = ("run", "device", "round", "settled", "update_pending")
+LOCK_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class ClientHandler:
-    """A device and the folder of its memory."""
+    """A device with the folder of its durable state."""
 
     context: ClientContext
-    folder: Path
+    store: Path
     hardware: Hardware
-    patience_s: float = PATIENCE_S
+    lock_timeout_s: float = LOCK_TIMEOUT_S
 
     def handle(self, data: bytes) -> bytes:
-        """Obey, remember, report: in this order, so that what was reported is never forgotten."""
-        order = from_bytes(Instruction, data)
-        path = path_of(self.folder, order.run, self.context.number)
+        """Follow an instruction, store the new state, then return the report: a reported round is never forgotten."""
+        instruction = from_bytes(Instruction, data)
+        path = snapshot_path(self.store, instruction.run, self.context.device)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with file_lock(path.with_suffix(".lock"), self.patience_s):
-            before = load(path, self.context)
-            after, report = handle_instruction(self.context, before, order, self.hardware)
+        with file_lock(path.with_suffix(".lock"), self.lock_timeout_s):
+            before = load_snapshot(path, self.context)
+            after, report = handle_instruction(self.context, before, instruction, self.hardware)
             if after is not before:
-                save(path, after)
+                save_snapshot(path, after)
         return to_bytes(report)
+
+
+def snapshot_path(store: Path, run: str, device: int) -> Path:
+    """Return the path of a device's state in a run."""
+    return store / run / f"device-{device}.safetensors"
+
+
+def save_snapshot(path: Path, snapshot: ClientSnapshot) -> None:
+    """Write the state, so that it survives the process and a power cut."""
+    report = b"" if snapshot.report is None else to_bytes(snapshot.report)
+    arrays = flatten_arrays({name: getattr(snapshot, name) for name in TREES})
+    arrays[REPORT] = np.frombuffer(report, np.uint8)
+    write_arrays(path, arrays, {name: getattr(snapshot, name) for name in NOTE}, durable=True)
+
+
+def load_snapshot(path: Path, context: ClientContext) -> ClientSnapshot | None:
+    """Read the state; None if there is none. Raises InputError if it is damaged, or of another fleet."""
+    if not path.exists():
+        return None
+    try:
+        arrays, note = read_arrays(path)
+        data = arrays.pop(REPORT).tobytes()
+        report = from_bytes(Report, data) if data else None
+        fields: dict[str, Any] = {name: note[name] for name in NOTE}
+    except (InputError, KeyError, ProtocolError):  # the message of read_arrays recommends to train again
+        raise InputError(
+            f"{path}: is damaged, or not the state of a device; move it away to start the device from scratch."
+        ) from None
+    initial = initial_snapshot(context, fields["run"], 0.0)
+    trees = restore_arrays({name: getattr(initial, name) for name in TREES}, arrays, path)
+    return ClientSnapshot(report=report, **fields, **trees)

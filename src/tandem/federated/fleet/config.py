@@ -1,84 +1,83 @@
-"""What a fleet's run is told, in a folder that its server reads: settings and the scenario; and who decides."""
+"""The configuration of a fleet's run, as it is stored in the run's folder."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tandem.errors import InputError, did_you_mean
-from tandem.federated.build import build_system
-from tandem.federated.fleet.server_store import ROUNDS, SERVER, server_lock
-from tandem.federated.fleet.spec import FleetSpec, build_spec
-from tandem.feel.system import System
+from tandem.errors import InputError
+from tandem.federated.fleet.run_dir import (
+    CLIENT_STORE,
+    CONFIG,
+    FAILURE,
+    PROGRESS,
+    RESULT,
+    ROUNDS,
+    SCENARIO,
+    SERVER,
+    TRACES,
+    server_lock,
+)
 from tandem.io.atomic import atomic_write
-from tandem.policy import HEURISTICS
-from tandem.policy.base import Policy
-from tandem.runs.evaluation import check_fits
-from tandem.runs.run import open_run
-from tandem.scenario import Scenario, dump_scenario, load_scenario
+from tandem.scenario import Scenario, dump_scenario
 
-CONFIG, SCENARIO = "fleet-settings.json", "scenario.yaml"
-RESULT, PROGRESS, FAILURE = "fleet.json", "progress.jsonl", "failure.txt"
-DEVICES = "devices"  # the folder of simulated devices' states
-DETAILS = (SERVER, RESULT, PROGRESS, FAILURE, "trace.csv", "trace.parquet")
+ENGINES = ("simulation", "deployment")  # Flower's two ways to run clients
 
 
 class FleetConfig(BaseModel):
-    """A run of a fleet."""
+    """The configuration of a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    run: str  # a name that no other run has
-    policy: str  # a rule, or the folder of a trained run
-    prefer: tuple[float, float, float] | None = None  # weights of accuracy, latency and energy, for a trained run
+    run: str  # an identifier that no other run has
+    policy: str = "threshold"  # a heuristic, or the folder of a trained run
+    preference: tuple[float, float, float] | None = None  # weights of accuracy, latency and energy, for a trained run
     seed: int = 0
     rounds: int = 5
-    deadline_s: float = 60.0  # by the wall clock, for a round's reports
-    patience_s: float = 120.0  # by the wall clock, for devices to be there at the start
-    trace: str = "csv"
-    engine: str = "simulation"
-    hardware: str = "simulated"
-    superlink: str | None = None  # of the user's Flower configuration; none is started then
-    nodes: dict[int, int] | None = None  # Flower's node of each device; without it a node is who it says it is
+    deadline_s: float = 60.0  # wall-clock time in which the reports of a round must arrive
+    wait_s: float = 120.0  # wall-clock time in which devices must connect before the first round
+    trace: str = "csv"  # csv, parquet or none
+    engine: str = "simulation"  # one of ENGINES
+    hardware: str = "simulated"  # one of fleet.hardware.HARDWARE
+    superlink: str | None = None  # a running SuperLink of the user's Flower configuration, instead of a local one
+    nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
 
 
-def write_config(folder: Path, settings: FleetConfig, scenario: Scenario) -> None:
-    """Put what the server needs into the folder, and take away what an earlier run has left."""
+def write_config(folder: Path, config: FleetConfig, scenario: Scenario) -> None:
+    """Write the configuration and the scenario of a new run, and delete the files of an earlier run."""
     with server_lock(folder):
-        for name in DETAILS:
+        for name in (SERVER, RESULT, PROGRESS, FAILURE, *TRACES):
             (folder / name).unlink(missing_ok=True)
-        for name in (ROUNDS, DEVICES):
+        for name in (ROUNDS, CLIENT_STORE):
             shutil.rmtree(folder / name, ignore_errors=True)
-    for name, text in ((CONFIG, settings.model_dump_json(indent=2)), (SCENARIO, dump_scenario(scenario))):
+    for name, text in ((CONFIG, config.model_dump_json(indent=2)), (SCENARIO, dump_scenario(scenario))):
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def read_config(folder: Path) -> FleetConfig:
-    """The settings of a run."""
+    """Read the configuration of the run in a folder."""
     path = folder / CONFIG
     try:
         return FleetConfig.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError):
-        raise InputError(f"{path}: is not there or not whole; begin the run anew with 'tandem fleet run'.") from None
+        raise InputError(f"{path}: is missing or damaged; start a new run with 'tandem fleet run'.") from None
 
 
-def read_spec(folder: Path, seed: int) -> FleetSpec:
-    """The fleet of the scenario in this folder."""
-    return build_spec(load_scenario(folder / SCENARIO), seed)
-
-
-def load_policy(name: str, prefer: tuple[float, float, float] | None, system: System) -> Policy:
-    """A rule, or a trained run's policy for a preference; refused if it cannot decide for this fleet."""
-    if name in HEURISTICS:
-        if prefer is not None:
-            raise InputError(f"--prefer: the rule {name} has no preferences; name a trained run with --policy.")
-        return HEURISTICS[name]()
-    folder = Path(name)
-    if not folder.is_dir():
-        raise InputError(f"--policy {name}: is neither a trained run nor a rule; {did_you_mean(name, HEURISTICS)}.")
-    run = open_run(folder, build_system=build_system)
-    check_fits(run, system)
-    return run.policy_for(prefer or (1 / 3, 1 / 3, 1 / 3))
+def read_nodes(path: Path, size: int) -> dict[int, int]:
+    """Read the Flower node of each device from a JSON file such as {"0": 1234, "1": 5678}."""
+    try:
+        nodes = {int(device): int(node) for device, node in json.loads(path.read_text(encoding="utf-8")).items()}
+    except OSError as error:
+        raise InputError(f"--nodes {path}: cannot be read ({error.strerror}); check the path.") from None
+    except (ValueError, AttributeError, TypeError):
+        raise InputError(f'--nodes {path}: is not JSON such as {{"0": 1234, "1": 5678}}; correct the file.') from None
+    for device in range(size):
+        if device not in nodes:
+            raise InputError(f"--nodes {path}: has no node for device {device}; the fleet has 0 to {size - 1}.")
+    if len(set(nodes.values())) < len(nodes) or len(nodes) > size:
+        raise InputError(f"--nodes {path}: has a node twice, or more nodes than the fleet's {size} devices.")
+    return nodes

@@ -1,7 +1,7 @@
-"""How a device obeys: clock and transmission power are set here, and here only.
+"""The hardware of a device: sets clock frequency and transmission power.
 
-Simulated hardware takes any clock and power and needs no time; the round's times follow from the paper's formulas. On
-Linux the clock of a real processor is capped through cpufreq, where that exists and this process may write it.
+Simulated hardware accepts any value, and the times of a round follow from the paper's formulas. On Linux the clock of a
+real processor is capped through cpufreq, if that exists and this process may write to it.
 """
 
 from __future__ import annotations
@@ -13,66 +13,66 @@ from typing import Protocol
 from tandem.errors import InputError
 
 CPUFREQ = Path("/sys/devices/system/cpu/cpufreq")
-KILO = 1000  # cpufreq counts in kHz
+HZ_PER_KHZ = 1000  # cpufreq uses kHz
 
 
 @dataclass(frozen=True)
 class HardwareSetting:
-    """What hardware runs at."""
+    """Clock frequency and transmission power."""
 
     frequency_hz: float
     power_w: float
 
 
 class Hardware(Protocol):
-    """What a device runs on."""
+    """Hardware that a device runs on."""
 
-    measured: bool  # whether computing takes as long as the wall clock says, and not as long as the formulas do
+    measured: bool  # whether computing times are measured by the wall clock instead of computed by the formulas
 
-    def apply(self, wanted: HardwareSetting) -> HardwareSetting:
-        """Set clock and power as near as possible to what is wanted; returns what was set."""
+    def apply(self, setting: HardwareSetting) -> HardwareSetting:
+        """Set frequency and power as close to ``setting`` as possible, and return what was set."""
 
 
 class SimulatedHardware:
-    """Obeys to the digit, at once."""
+    """Hardware that accepts every setting."""
 
     measured = False
 
-    def apply(self, wanted: HardwareSetting) -> HardwareSetting:
-        """As wanted."""
-        return wanted
+    def apply(self, setting: HardwareSetting) -> HardwareSetting:
+        """Return the setting unchanged."""
+        return setting
 
 
 class Cpufreq:
-    """A Linux processor whose clock can be capped. Radio power has no such interface and is taken as wanted."""
+    """A Linux processor with a cap on its clock. Power has no such interface; it is returned unchanged."""
 
     measured = True
 
     def __init__(self, folder: Path = CPUFREQ) -> None:
-        """All clock domains below ``folder``; refused if there are none, or they may not be written."""
+        """Use all clock domains in ``folder``; raises InputError if there are none, or if they are not writable."""
         self._domains = sorted(folder.glob("policy*"))
         if not self._domains:
-            raise InputError(f"--hardware cpufreq: {folder} has no clock to set; use --hardware simulated.")
+            raise InputError(f"--hardware cpufreq: {folder} has no clock domains; use --hardware simulated.")
         try:
             for domain in self._domains:
                 cap = domain / "scaling_max_freq"
                 cap.write_text(cap.read_text())
         except OSError as error:
             raise InputError(
-                f"--hardware cpufreq: {cap} cannot be written ({error.strerror}); run as root or allow the user to, or "
-                "use --hardware simulated."
+                f"--hardware cpufreq: {cap} cannot be written ({error.strerror}); run as root, give this user write "
+                "access, or use --hardware simulated."
             ) from None
 
-    def apply(self, wanted: HardwareSetting) -> HardwareSetting:
-        """Cap every domain's clock; the slowest cap is what counts."""
-        caps = [self._capped(domain, wanted.frequency_hz) for domain in self._domains]
-        return HardwareSetting(min(caps), wanted.power_w)
+    def apply(self, setting: HardwareSetting) -> HardwareSetting:
+        """Cap the clock of every domain; the lowest cap is the frequency of the device."""
+        caps = [self._cap(domain, setting.frequency_hz) for domain in self._domains]
+        return HardwareSetting(min(caps), setting.power_w)
 
-    def _capped(self, domain: Path, frequency_hz: float) -> float:
+    def _cap(self, domain: Path, frequency_hz: float) -> float:
         lowest, highest = (int((domain / f"cpuinfo_{end}_freq").read_text()) for end in ("min", "max"))
-        khz = min(max(round(frequency_hz / KILO), lowest), highest)
+        khz = min(max(round(frequency_hz / HZ_PER_KHZ), lowest), highest)
         (domain / "scaling_max_freq").write_text(str(khz))
-        return int((domain / "scaling_max_freq").read_text()) * float(KILO)
+        return int((domain / "scaling_max_freq").read_text()) * float(HZ_PER_KHZ)
 
 
 HARDWARE = {"simulated": SimulatedHardware, "cpufreq": Cpufreq}

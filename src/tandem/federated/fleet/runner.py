@@ -1,4 +1,4 @@
-"""A run of a fleet: round after round, whatever carries the messages."""
+"""The loop over the rounds of a fleet, for any transport of messages."""
 
 from __future__ import annotations
 
@@ -12,108 +12,129 @@ from typing import Any
 import jax
 import numpy as np
 
-from tandem.federated.fleet.config import PROGRESS, RESULT, SCENARIO, FleetConfig, load_policy
+from tandem.errors import InputError, did_you_mean
+from tandem.federated.build import build_system
+from tandem.federated.fleet.config import FleetConfig
 from tandem.federated.fleet.messages import Instruction
-from tandem.federated.fleet.server import TimedRound, aggregate_round
-from tandem.federated.fleet.server_plan import ServerState, plan_round
-from tandem.federated.fleet.server_store import load_run, save_round, server_lock
+from tandem.federated.fleet.run_dir import PROGRESS, RESULT, SCENARIO, server_lock
+from tandem.federated.fleet.server import RoundRecord, ServerState, aggregate_round, plan_round
+from tandem.federated.fleet.server_store import load_server, save_round
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.state import FleetState, RoundOutcome
+from tandem.feel.system import System
 from tandem.io.atomic import atomic_write
 from tandem.io.tables import Table
 from tandem.objectives import OBJECTIVE_KEYS, to_user_units
+from tandem.policy import HEURISTICS
 from tandem.policy.base import Policy
+from tandem.runs.evaluation import check_fits
+from tandem.runs.run import open_run
 from tandem.runs.trace import trace_table, write_trace
 from tandem.scenario import build_device_table, load_scenario
 
-# Takes instructions out, and brings what has come back by the deadline: a report's bytes, or why there is none.
+# Delivers instructions, and returns by device the report's bytes, or the reason why there is none by the deadline.
 Transport = Callable[[Sequence[Instruction]], Mapping[int, bytes | str]]
 
 
 def run_rounds(
-    problem: FleetSpec, policy: Policy, server: ServerState, number: int, carry: Transport
-) -> Iterator[tuple[ServerState, TimedRound]]:
-    """Play so many rounds from here on. A carrier that brings nothing, or rubbish, costs those devices that round."""
-    for _ in range(number):
+    spec: FleetSpec, policy: Policy, server: ServerState, count: int, transport: Transport
+) -> Iterator[tuple[ServerState, RoundRecord]]:
+    """Run ``count`` rounds. A device without a valid answer misses that round; the others are not affected."""
+    for _ in range(count):
         began_s = time.perf_counter()
-        decided = plan_round(problem, policy, server)
-        server, closed = aggregate_round(problem, server, decided, carry(decided.instructions))
-        yield server, TimedRound(closed, time.perf_counter() - began_s)
+        plan = plan_round(spec, policy, server)
+        server, record = aggregate_round(spec, server, plan, transport(plan.instructions))
+        yield server, dataclasses.replace(record, wall_s=time.perf_counter() - began_s)
 
 
-def stack_rounds(played: Sequence[TimedRound]) -> tuple[FleetState, RoundOutcome]:
-    """States before each round and outcomes, [rounds, ...] in NumPy, as ``runs.simulation.histories`` gives them."""
-    plain = [
-        (
-            dataclasses.replace(one.record.before, key=jax.random.key_data(one.record.before.key)),
-            one.record.outcome,
+def run_to_folder(folder: Path, config: FleetConfig, spec: FleetSpec, transport: Transport) -> dict[str, Any]:
+    """Run the remaining rounds of the run in a folder, write trace and result, and return the result.
+
+    Every file is complete or absent, also if the run is stopped.
+    """
+    policy = load_policy(config.policy, config.preference, spec.system)
+    names = build_device_table(load_scenario(folder / SCENARIO)).names
+    with server_lock(folder):
+        server, records = load_server(folder, spec, policy, config.run)
+        try:
+            for after, record in run_rounds(spec, policy, server, config.rounds - len(records), transport):
+                save_round(folder, after, record)  # before the next instructions are sent
+                records.append(record)
+                _append_line(folder / PROGRESS, _progress_line(len(records), names, record))
+        finally:
+            if records and config.trace != "none":
+                write_trace(folder / f"trace.{config.trace}", [fleet_table(config.seed, names, records)])
+        result = summarise_rounds(names, records)
+        with atomic_write(folder / RESULT) as temporary:
+            temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return result
+
+
+def load_policy(name: str, preference: tuple[float, float, float] | None, system: System) -> Policy:
+    """Return a heuristic, or a trained run's policy for a preference; refuse a policy that does not fit the fleet."""
+    if name in HEURISTICS:
+        if preference is not None:
+            raise InputError(f"--prefer: the heuristic {name} has no preferences; name a trained run with --policy.")
+        return HEURISTICS[name]()
+    folder = Path(name)
+    if not folder.is_dir():
+        raise InputError(
+            f"--policy {name}: is neither a trained run nor a heuristic; {did_you_mean(name, HEURISTICS)}."
         )
-        for one in played
+    run = open_run(folder, build_system=build_system)
+    check_fits(run, system)
+    return run.policy_for(preference or (1 / 3, 1 / 3, 1 / 3))
+
+
+def stack_rounds(records: Sequence[RoundRecord]) -> tuple[FleetState, RoundOutcome]:
+    """Stack states before each round and outcomes, [rounds, ...] in NumPy, like ``runs.simulation``."""
+    pairs = [
+        (dataclasses.replace(record.before, key=jax.random.key_data(record.before.key)), record.outcome)
+        for record in records
     ]
-    stacked: tuple[FleetState, RoundOutcome] = jax.tree.map(lambda *leaves: np.stack(leaves), *plain)
+    stacked: tuple[FleetState, RoundOutcome] = jax.tree.map(lambda *leaves: np.stack(leaves), *pairs)
     return stacked
 
 
-def fleet_table(seed: int, names: Sequence[str], played: Sequence[TimedRound]) -> Table:
-    """The simulator's trace, and for each device whether it was heard and how long it worked by the wall clock."""
+def fleet_table(seed: int, names: Sequence[str], records: Sequence[RoundRecord]) -> Table:
+    """Return the simulator's trace with two more columns: whether the device reported, and its wall-clock time."""
     return {
-        **trace_table(seed, names, *stack_rounds(played)),
-        "reported": np.concatenate([one.record.reported for one in played]),
-        "work_s": np.concatenate([one.record.work_s for one in played]),
+        **trace_table(seed, names, *stack_rounds(records)),
+        "reported": np.concatenate([record.reported for record in records]),
+        "work_s": np.concatenate([record.work_s for record in records]),
     }
 
 
-def summary(names: Sequence[str], played: Sequence[TimedRound]) -> dict[str, Any]:
-    """A run in a few numbers, for a JSON document."""
-    _, outcome = stack_rounds(played)
+def summarise_rounds(names: Sequence[str], records: Sequence[RoundRecord]) -> dict[str, Any]:
+    """Summarise a run as a JSON document."""
+    _, outcome = stack_rounds(records)
     means = to_user_units(np.asarray(outcome.objectives, np.float64).mean(axis=0))
     return {
-        "rounds": len(played),
+        "rounds": len(records),
         "objectives": dict(zip(OBJECTIVE_KEYS, means.tolist(), strict=True)),
         "trainers_per_round": float(np.sum(outcome.trained, axis=-1).mean()),
         "simulated_s": float(np.sum(outcome.duration_s)),
-        "wall_s_by_round": [one.wall_s for one in played],
-        "reports": int(sum(one.record.reported.sum() for one in played)),
-        "reports_expected": len(played) * len(names),
+        "wall_s_by_round": [record.wall_s for record in records],
+        "reports": int(sum(record.reported.sum() for record in records)),
+        "reports_expected": len(records) * len(names),
         "failures": [
             {"round": number, "device": names[n], "reason": reason}
-            for number, one in enumerate(played)
-            for n, reason in one.record.refused.items()
+            for number, record in enumerate(records)
+            for n, reason in record.refused.items()
         ],
     }
 
 
-def run_to_folder(folder: Path, settings: FleetConfig, problem: FleetSpec, carry: Transport) -> dict[str, Any]:
-    """Play the rounds that are left; every file is whole or not there, also when the run is stopped."""
-    policy = load_policy(settings.policy, settings.prefer, problem.system)
-    names = build_device_table(load_scenario(folder / SCENARIO)).names
-    with server_lock(folder):
-        server, played = load_run(folder, problem, policy, settings.run)
-        try:
-            for after, one in run_rounds(problem, policy, server, settings.rounds - len(played), carry):
-                save_round(folder, after, one)  # before anybody hears of the next
-                played.append(one)
-                _append(folder / PROGRESS, _line(len(played), names, one))
-        finally:
-            if played and settings.trace != "none":
-                write_trace(folder / f"trace.{settings.trace}", [fleet_table(settings.seed, names, played)])
-        document = summary(names, played)
-        with atomic_write(folder / RESULT) as temporary:
-            temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return document
-
-
-def _line(done: int, names: Any, one: TimedRound) -> dict[str, Any]:
-    outcome = one.record.outcome
+def _progress_line(done: int, names: Sequence[str], record: RoundRecord) -> dict[str, Any]:
     return {
         "done": done,
-        "trained": int(outcome.trained.sum()),
-        "reported": int(one.record.reported.sum()),
-        "wall_s": one.wall_s,
-        "failed": {names[n]: reason for n, reason in one.record.refused.items()},
+        "trained": int(record.outcome.trained.sum()),
+        "reported": int(record.reported.sum()),
+        "wall_s": record.wall_s,
+        "failed": {names[n]: reason for n, reason in record.refused.items()},
     }
 
 
-def _append(path: Path, line: dict[str, Any]) -> None:
+def _append_line(path: Path, line: dict[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -1,17 +1,21 @@
-"""The server of a fleet, as a state machine, second half: a round ends with the reports there are.
+"""The server of a fleet as a state machine: plan a round, then aggregate the reports that arrived.
 
-Reports take the place of what the plan expected. A device without a usable report has done nothing as far as the server
-knows: no update of its own counts, its requests have waited, its samples are still there. What it did all the same, it
-will say when it is heard again.
+The server estimates the state of every device from the device's last report. ``plan_round`` simulates a round from this
+estimate, which decides who trains, at which power and frequency, and how long the round lasts. A device without a valid
+report in the last round is told to serve until it reports again, so that no round waits for its training.
+
+``aggregate_round`` replaces the planned values by the reported ones and averages the updates. A device without a valid
+report is assumed to have done nothing: it contributes no update, its requests wait, and it keeps its samples. What it
+did nevertheless is part of its next report.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +23,8 @@ from numpy.typing import NDArray
 
 from tandem.federated.algorithm import AlgorithmState, FederatedAlgorithm, Model, aggregate_models
 from tandem.federated.fleet.messages import (
+    NO_ANSWER,
+    NO_ROUND,
     OUTCOME_FIELDS,
     STATE_FIELDS,
     Instruction,
@@ -27,88 +33,187 @@ from tandem.federated.fleet.messages import (
     from_bytes,
     validate_weights,
 )
-from tandem.federated.fleet.server_plan import Flags, RoundPlan, ServerState
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.accuracy import server_accuracy
 from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.constraints import exceeds
+from tandem.feel.env import reset, step
 from tandem.feel.queues import next_queue
 from tandem.feel.rewards import reward, round_objectives
-from tandem.feel.state import Action, FleetState, RoundOutcome
-from tandem.feel.types import Scalar
+from tandem.feel.state import FleetState, RoundOutcome
+from tandem.feel.system import System
+from tandem.feel.types import Array, DeviceFlags, RandomKey, Scalar
+from tandem.io.tree_io import flatten_arrays
+from tandem.policy.base import Policy
 
-NO_ANSWER = "no answer in time"
-ROUNDING = 1e-3  # single precision, over many rounds
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+TOLERANCE = 1e-3  # relative; single precision accumulates rounding errors over many rounds
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerState:
+    """The server between two rounds; arrays have one entry for each device."""
+
+    run: str
+    estimate: FleetState  # the fleet's state as far as it was reported
+    accuracy: NDArray[np.float32]  # of each device's answers, as last reported
+    model: Model  # w, the global model
+    algorithm_state: AlgorithmState  # of the federated algorithm; None for FedAvg
+    acknowledged: Numbers  # the last round whose update is in the model; NO_ROUND if there is none
+    settled: Numbers  # the last acknowledgement that the device has applied, as last reported
+    responded: Flags  # whether the device's report of the last round was valid
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundPlan:
+    """The decisions for a round, and what the simulator expects of it."""
+
+    round: int
+    instructions: tuple[Instruction, ...]  # one for each device
+    expected: FleetState  # after the round, if every device follows its instruction
+    outcome: RoundOutcome
 
 
 @dataclasses.dataclass(frozen=True)
 class RoundRecord:
-    """A round as it was: the state before it and what happened, as the simulator has them, and who failed how."""
+    """A completed round: the state before it and its outcome in the simulator's types, and what failed."""
 
     before: FleetState
     outcome: RoundOutcome
-    reported: Flags
-    work_s: NDArray[np.float64]
-    refused: dict[int, str]  # why a device's answer did not count
+    reported: Flags  # devices with a valid report
+    work_s: NDArray[np.float64]  # time each device spent training or serving, by the wall clock
+    refused: dict[int, str]  # for each device without a valid report, the reason
+    wall_s: float = 0.0  # duration of the round by the wall clock
+
+
+def init_server(spec: FleetSpec, run: str) -> ServerState:
+    """Return the server before round 0: it assumes that every device is present, as the simulator resets it."""
+    size = spec.system.size
+    none = np.full(size, NO_ROUND)
+    accuracy = np.full(size, float(spec.task.accuracy), np.float32)
+    estimate = reset(spec.system, spec.fleet_key)
+    model = spec.task.model
+    algorithm_state = spec.task.algorithm.init(model)
+    return ServerState(run, estimate, accuracy, model, algorithm_state, none, none, np.ones(size, bool))
+
+
+def plan_round(spec: FleetSpec, policy: Policy, server: ServerState) -> RoundPlan:
+    """Decide what every device does in the next round."""
+    expected, outcome = _simulate_round(
+        spec.system, policy, server.estimate, jnp.asarray(server.responded), spec.policy_key
+    )
+    train = np.asarray(outcome.executed.train)
+    weights = flatten_arrays(server.model)
+    number = int(server.estimate.round)
+    instructions = tuple(
+        Instruction(
+            run=server.run,
+            device=n,
+            round=number,
+            fingerprint=spec.fingerprint,
+            weights=weights if train[n] or server.acknowledged[n] > server.settled[n] else None,
+            train=bool(train[n]),
+            power_w=float(outcome.power_w[n]),
+            frequency_hz=float(outcome.frequency_hz[n]),
+            trainers=int(train.sum()),
+            clock_s=float(server.estimate.clock_s),
+            duration_s=float(outcome.duration_s),
+            acknowledged=int(server.acknowledged[n]),
+        )
+        for n in range(spec.system.size)
+    )
+    return RoundPlan(number, instructions, expected, outcome)
+
+
+@eqx.filter_jit
+def _simulate_round(
+    system: System, policy: Policy, estimate: FleetState, responded: DeviceFlags, key: RandomKey
+) -> tuple[FleetState, RoundOutcome]:
+    action = policy(system, estimate, jax.random.fold_in(key, estimate.round))
+    return step(system, estimate, dataclasses.replace(action, train=action.train & responded))
 
 
 def aggregate_round(
-    problem: FleetSpec, server: ServerState, plan: RoundPlan, answers: Mapping[int, bytes | str]
+    spec: FleetSpec, server: ServerState, plan: RoundPlan, answers: Mapping[int, bytes | str]
 ) -> tuple[ServerState, RoundRecord]:
-    """End the round with what has arrived: by device, a report's bytes, or a word on why there is none."""
+    """Complete the round with the answers: by device, a report's bytes, or the reason why there is none."""
     reports: dict[int, Report] = {}
     updates: dict[int, Model] = {}
     refused: dict[int, str] = {}
-    for order in plan.instructions:
-        answer = answers.get(order.device, NO_ANSWER)
+    for instruction in plan.instructions:
+        device = instruction.device
         try:
-            if isinstance(answer, str):
-                raise ProtocolError(answer)
-            report = from_bytes(Report, answer)
-            update = _checked(report, order, server.model, float(problem.system.round_max_s))
-            _check_fits(report, problem)
+            report, update = _parse_answer(answers.get(device, NO_ANSWER), instruction, spec, server.model)
         except ProtocolError as error:
-            refused[order.device] = str(error)
+            refused[device] = str(error)
             continue
-        reports[order.device] = report
+        reports[device] = report
         if update is not None:
-            updates[order.device] = update
+            updates[device] = update
     samples = {n: reports[n].samples for n in updates}
     algorithm_state, model = aggregate_updates(
-        problem.task.algorithm, server.algorithm_state, server.model, updates, samples
+        spec.task.algorithm, server.algorithm_state, server.model, updates, samples
     )
-    after, record = _after(problem, server, plan, reports, updates, model, refused)
-    return dataclasses.replace(after, algorithm_state=algorithm_state), record
+
+    devices = range(spec.system.size)
+    reported, trained = _flags(devices, reports), _flags(devices, updates)
+    idle = _assume_idle(server.estimate, plan, spec.system.queue_max)
+    outcome = _merge_outcome(spec, server, plan, reports, trained, idle)
+    after = ServerState(
+        run=server.run,
+        estimate=_merge_state(server, plan, reports, trained, idle, outcome),
+        accuracy=np.asarray(outcome.accuracy),
+        model=model,
+        algorithm_state=algorithm_state,
+        acknowledged=np.where(trained, plan.round, server.acknowledged),
+        settled=np.array([reports[n].settled if n in reports else server.settled[n] for n in devices]),
+        responded=reported,
+    )
+    work_s = np.array([reports[n].work_s if n in reports else 0.0 for n in devices])
+    return after, RoundRecord(server.estimate, outcome, reported, work_s, refused)
 
 
-def _checked(report: Report, order: Instruction, model: Model, round_max_s: float) -> Model | None:
-    """The update a report brings, if in time; ``GarbledError`` if it is not an answer to this instruction."""
+def _parse_answer(
+    answer: bytes | str, instruction: Instruction, spec: FleetSpec, model: Model
+) -> tuple[Report, Model | None]:
+    """Return the report, and its update if in time; raise ``ProtocolError`` if it does not fit the instruction."""
+    if isinstance(answer, str):
+        raise ProtocolError(answer)
+    report = from_bytes(Report, answer)
     for name in ("run", "device", "round"):
-        found, wanted = getattr(report, name), getattr(order, name)
-        if found != wanted:
-            raise ProtocolError(f"{name}: the report is of {found}, and {wanted} was asked.")
-    if report.settled > order.acknowledged:
+        value, expected = getattr(report, name), getattr(instruction, name)
+        if value != expected:
+            raise ProtocolError(f"{name}: the report is of {value}, the instruction of {expected}.")
+    if report.settled > instruction.acknowledged:
         raise ProtocolError(f"settled: round {report.settled} was never acknowledged.")
-    if not report.trained:
-        return None
-    if not order.train or report.weights is None:
-        raise ProtocolError("trained: " + ("it has no update with it." if order.train else "it was told to serve."))
+    update = _parse_update(report, instruction, model, spec.system.round_max_s) if report.trained else None
+    _check_capacities(report, spec)
+    return report, update
+
+
+def _parse_update(report: Report, instruction: Instruction, model: Model, round_max_s: Scalar) -> Model | None:
+    """Return the update of a device that has trained; None if it took longer than ``round_max_s``."""
+    if not instruction.train:
+        raise ProtocolError("trained: the device was told to serve.")
+    if report.weights is None:
+        raise ProtocolError("trained: the report has no weights.")
     update = validate_weights(report.weights, model)
-    late = bool(exceeds(jnp.asarray([report.compute_s + report.upload_s]), jnp.asarray(round_max_s))[0])
-    return None if late else update
+    late = exceeds(jnp.asarray([report.compute_s + report.upload_s]), jnp.asarray(float(round_max_s)))
+    return None if bool(late[0]) else update
 
 
-def _check_fits(report: Report, problem: FleetSpec) -> None:
-    """Refuse more than a device has room for: it would outweigh everybody in the average, or in the next decision."""
-    room = {
-        "samples": problem.task.capacities.buffer,
-        "queue": float(problem.system.queue_max),
-        "data": float(problem.system.data_limit[report.device]),
+def _check_capacities(report: Report, spec: FleetSpec) -> None:
+    """Refuse more than a device can hold: it would dominate the average, or the next decision."""
+    capacities = {
+        "samples": spec.task.capacities.buffer,
+        "queue": float(spec.system.queue_max),
+        "data": float(spec.system.data_limit[report.device]),
     }
-    for name, most in room.items():
-        found = getattr(report, name)
-        if found > most * (1 + ROUNDING):
-            raise ProtocolError(f"{name}: {found:g} is more than a device has room for, {most:g}.")
+    for name, capacity in capacities.items():
+        value = getattr(report, name)
+        if value > capacity * (1 + TOLERANCE):
+            raise ProtocolError(f"{name}: {value:g} exceeds the device's capacity of {capacity:g}.")
 
 
 def aggregate_updates(
@@ -118,87 +223,17 @@ def aggregate_updates(
     updates: Mapping[int, Model],
     samples: Mapping[int, int],
 ) -> tuple[AlgorithmState, Model]:
-    """Aggregate the updates of a round, in the order of the devices; without any, nothing changes."""
+    """Aggregate the updates of a round, in the order of the devices' numbers; without any, nothing changes."""
     if not updates:
         return state, model
-    order = sorted(updates)
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(updates[n] for n in order))
-    weights = jnp.asarray([samples[n] for n in order], jnp.float32)
+    devices = sorted(updates)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(updates[n] for n in devices))
+    weights = jnp.asarray([samples[n] for n in devices], jnp.float32)
     return aggregate_models(algorithm, state, model, stacked, weights)
 
 
-def _after(
-    problem: FleetSpec,
-    server: ServerState,
-    plan: RoundPlan,
-    reports: Mapping[int, Report],
-    updates: Mapping[int, Model],
-    model: Model,
-    refused: dict[int, str],
-) -> tuple[ServerState, RoundRecord]:
-    size = problem.system.size
-    reported = np.isin(np.arange(size), list(reports))
-    trained = np.isin(np.arange(size), list(updates))
-
-    def told(name: str, otherwise: Any) -> Any:
-        values = np.array(otherwise, np.float32)
-        for n, report in reports.items():
-            values[n] = getattr(report, name)
-        return jnp.asarray(values)
-
-    silent = _nothing_done(server.estimate, plan, problem.system.queue_max)
-    standing = {name: told(name, silent[name]) for name in STATE_FIELDS}
-    events = {name: told(name, silent.get(name, getattr(plan.outcome, name))) for name in OUTCOME_FIELDS}
-    accuracy = told("accuracy", server.accuracy)
-    train = jnp.asarray([n in reports and reports[n].trained for n in range(size)])
-    before = server.estimate
-    new_accuracy = server_accuracy(
-        problem.system.accuracy_mapping, jnp.asarray(trained), before.data, before.data_age_s
-    )
-    answered = jnp.asarray(reported)  # who was not heard gave nobody an answer
-    objectives = round_objectives(
-        train, jnp.where(answered, accuracy, 0.0), jnp.where(answered, events["latency_s"], 0.0), events["energy_j"]
-    )
-    executed = dataclasses.replace(plan.outcome.executed, train=train)
-    outcome = dataclasses.replace(
-        plan.outcome,
-        **events,
-        executed=executed,
-        trained=jnp.asarray(trained),
-        accuracy=accuracy,
-        server_accuracy=new_accuracy,
-        objectives=objectives,
-        reward=reward(objectives, plan.outcome.violations.any(), problem.system.penalty),
-        estimated_accuracy=plan.outcome.accuracy,
-    )
-    belief = dataclasses.replace(
-        plan.expected,
-        queue=standing["queue"],
-        waited_s=standing["waited_s"],
-        # The server knows what the device will hear next: an update that counts takes its samples with it.
-        data=jnp.where(trained, 0.0, standing["data"]),
-        data_age_s=jnp.where(trained, FRESH_AGE_S, standing["data_age_s"]),
-        model_age_s=jnp.where(trained, 0.0, standing["model_age_s"]),
-        model_accuracy=jnp.where(trained, new_accuracy, before.model_accuracy),
-        last_action=Action(train, executed.power, executed.frequency),
-        last_gain=events["gain"],
-    )
-    after = ServerState(
-        run=server.run,
-        estimate=belief,
-        accuracy=np.asarray(accuracy),
-        model=model,
-        algorithm_state=server.algorithm_state,
-        acknowledged=np.where(trained, plan.round, server.acknowledged),
-        settled=np.array([reports[n].settled if n in reports else server.settled[n] for n in range(size)]),
-        heard=reported,
-    )
-    work_s = np.array([reports[n].work_s if n in reports else 0.0 for n in range(size)])
-    return after, RoundRecord(before, outcome, reported, work_s, refused)
-
-
-def _nothing_done(before: FleetState, plan: RoundPlan, queue_max: Scalar) -> dict[str, Any]:
-    """What the server assumes of a device it has not heard: that requests came and nothing else happened."""
+def _assume_idle(before: FleetState, plan: RoundPlan, queue_max: Scalar) -> dict[str, Any]:
+    """Return what the server assumes of a device without a report: requests arrived, and nothing else happened."""
     duration_s = plan.outcome.duration_s
     queue, dropped = next_queue(jnp.ones(before.queue.shape, bool), before.queue, plan.outcome.arrived, queue_max)
     nothing = dict.fromkeys(("served", "converted", "discarded", "energy_j"), np.zeros(before.queue.shape))
@@ -213,9 +248,69 @@ def _nothing_done(before: FleetState, plan: RoundPlan, queue_max: Scalar) -> dic
     }
 
 
-@dataclass(frozen=True)
-class TimedRound:
-    """A round that was played, and how long it took by the wall clock."""
+def _merge_outcome(
+    spec: FleetSpec,
+    server: ServerState,
+    plan: RoundPlan,
+    reports: Mapping[int, Report],
+    trained: Flags,
+    idle: Mapping[str, Any],
+) -> RoundOutcome:
+    """Return the planned outcome with the reported values in it."""
+    system, before, planned = spec.system, server.estimate, plan.outcome
+    values: dict[str, Any] = {
+        name: _merge(reports, name, idle.get(name, getattr(planned, name))) for name in OUTCOME_FIELDS
+    }
+    accuracy = _merge(reports, "accuracy", server.accuracy)
+    train = jnp.asarray([n in reports and reports[n].trained for n in range(system.size)])
+    reported = jnp.asarray(_flags(range(system.size), reports))  # the others are counted as not having served anybody
+    objectives = round_objectives(
+        train, jnp.where(reported, accuracy, 0.0), jnp.where(reported, values["latency_s"], 0.0), values["energy_j"]
+    )
+    return dataclasses.replace(
+        planned,
+        **values,
+        executed=dataclasses.replace(planned.executed, train=train),
+        trained=jnp.asarray(trained),
+        accuracy=accuracy,
+        server_accuracy=server_accuracy(system.accuracy_mapping, jnp.asarray(trained), before.data, before.data_age_s),
+        objectives=objectives,
+        reward=reward(objectives, planned.violations.any(), system.penalty),
+        estimated_accuracy=planned.accuracy,
+    )
 
-    record: RoundRecord
-    wall_s: float
+
+def _merge_state(
+    server: ServerState,
+    plan: RoundPlan,
+    reports: Mapping[int, Report],
+    trained: Flags,
+    idle: Mapping[str, Any],
+    outcome: RoundOutcome,
+) -> FleetState:
+    """Return the expected state with the reported values in it."""
+    values = {name: _merge(reports, name, idle[name]) for name in STATE_FIELDS}
+    return dataclasses.replace(
+        plan.expected,
+        queue=values["queue"],
+        waited_s=values["waited_s"],
+        # The next instruction acknowledges an accepted update; the device then drops the samples behind it.
+        data=jnp.where(trained, 0.0, values["data"]),
+        data_age_s=jnp.where(trained, FRESH_AGE_S, values["data_age_s"]),
+        model_age_s=jnp.where(trained, 0.0, values["model_age_s"]),
+        model_accuracy=jnp.where(trained, outcome.server_accuracy, server.estimate.model_accuracy),
+        last_action=outcome.executed,
+        last_gain=outcome.gain,
+    )
+
+
+def _merge(reports: Mapping[int, Report], name: str, default: Any) -> Array:
+    """Return a field of the reports, [devices]; ``default`` where there is no report."""
+    values = np.array(default, np.float32)
+    for n, report in reports.items():
+        values[n] = getattr(report, name)
+    return jnp.asarray(values)
+
+
+def _flags(devices: Iterable[int], members: Mapping[int, Any]) -> Flags:
+    return np.array([n in members for n in devices])

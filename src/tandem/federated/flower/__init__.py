@@ -1,1 +1,1 @@
-"""A fleet's messages over Flower: the only place that knows it."""
+"""A fleet over Flower: the transport of messages and the processes. Nothing else imports flwr."""

@@ -1,24 +1,25 @@
-"""Devices that live in whatever process Flower's simulation puts them, with their memory on disk."""
+"""The body of the ClientApp in Flower's simulation: a device with its state on disk, since Flower picks the process."""
 
 from __future__ import annotations
 
 import functools
 from pathlib import Path
 
-from tandem.federated.fleet.client_round import ClientContext
 from tandem.federated.fleet.client_store import ClientHandler
-from tandem.federated.fleet.config import DEVICES, read_config, read_spec
+from tandem.federated.fleet.config import read_config
 from tandem.federated.fleet.hardware import SimulatedHardware
-from tandem.federated.fleet.spec import FleetSpec
+from tandem.federated.fleet.run_dir import CLIENT_STORE
+from tandem.federated.fleet.spec import ClientContext, FleetSpec, load_spec
 
 
-def handle_message(folder: str, number: int, instruction: bytes) -> bytes:
-    """The report of this device."""
-    place = Path(folder)
-    problem = _problem(place, read_config(place).run)
-    return ClientHandler(ClientContext.init(problem, number), place / DEVICES, SimulatedHardware()).handle(instruction)
+def handle_message(folder: str, device: int, instruction: bytes) -> bytes:
+    """Let a device of the run in ``folder`` follow an instruction, and return its report."""
+    run_folder = Path(folder)
+    spec = _load_spec(run_folder, read_config(run_folder).run)
+    handler = ClientHandler(ClientContext.init(spec, device), run_folder / CLIENT_STORE, SimulatedHardware())
+    return handler.handle(instruction)
 
 
-@functools.lru_cache(maxsize=1)  # read and compiled once a process, not once a message
-def _problem(folder: Path, run: str) -> FleetSpec:
-    return read_spec(folder, read_config(folder).seed)
+@functools.lru_cache(maxsize=1)  # read and compiled once in a process, not once for each message
+def _load_spec(folder: Path, run: str) -> FleetSpec:
+    return load_spec(folder, read_config(folder).seed)

@@ -1,7 +1,7 @@
-"""A fleet's run on this machine, from start to result.
+"""Runs a fleet with Flower from start to result.
 
-``simulation`` lets Flower's simulation engine (Ray) hold the devices. ``deployment`` starts what real machines would
-run: a process for each device and a SuperNode beside it, all on loopback.
+With the engine ``simulation``, Flower's simulation (Ray) hosts the devices. With ``deployment``, this module starts
+what separate machines would run: a process and a SuperNode for each device, all on the loopback interface.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from subprocess import Popen, TimeoutExpired
 from typing import Any
 
 from tandem.errors import InputError
-from tandem.federated.fleet.config import DEVICES, FAILURE, PROGRESS, RESULT, SCENARIO, FleetConfig
+from tandem.federated.fleet.api import FleetRun
+from tandem.federated.fleet.run_dir import CLIENT_STORE, FAILURE, PROGRESS, SCENARIO
 from tandem.federated.flower.processes import (
     free_port,
     last_line,
@@ -33,175 +34,169 @@ from tandem.federated.flower.processes import (
 )
 from tandem.federated.flower.reaper import POLL_S, kill_tagged
 
-ENGINES = ("simulation", "deployment")
-END_S = 15.0  # for a run to end once its result is there
-Told = Callable[[dict[str, Any]], None]
-
-
-def check_installed() -> None:
-    """Refuse to start without Flower."""
-    if importlib.util.find_spec("flwr") is None:
-        raise InputError("tandem fleet: needs Flower; install it with pip install 'tandem[flower]'.")
-
-
-def launch_fleet(launch: LaunchConfig, told: Told) -> dict[str, Any]:
-    """Run the fleet to its end; ``told`` hears of every round. All processes are gone when this returns or raises."""
-    check_installed()
-    (launch.folder / FAILURE).unlink(missing_ok=True)  # of an attempt that is resumed
-    if launch.settings.superlink is not None:  # devices run already; this machine must be the SuperLink's
-        with submit_run(launch.settings.superlink, launch) as submitted:
-            return follow_run(launch, submitted, told)
-    simulation = launch.settings.engine == "simulation"
-    with local_superlink(launch, simulation) as machines:
-        for number in range(0 if simulation else launch.size):
-            machines.start_device(number)
-            machines.start_node(number)
-        return follow_run(launch, machines.submit(simulation), told)
-
-
-def follow_run(launch: LaunchConfig, submitted: Popen[bytes], told: Told) -> dict[str, Any]:
-    """Tell of every round as it comes, until the result is there or nobody is left to bring it."""
-    heard = 0
-    while True:
-        ended = submitted.poll() is not None
-        heard = _emit_progress(launch.folder / PROGRESS, heard, told)
-        failure = launch.folder / FAILURE
-        if failure.exists():
-            raise InputError(failure.read_text(encoding="utf-8").strip())
-        if (launch.folder / RESULT).exists():
-            with contextlib.suppress(TimeoutExpired):  # it ends by itself, and Ray in good order with it
-                submitted.wait(END_S)
-            _emit_progress(launch.folder / PROGRESS, heard, told)
-            document: dict[str, Any] = json.loads((launch.folder / RESULT).read_text(encoding="utf-8"))
-            return document
-        if ended:
-            raise InputError(
-                f"Flower has ended the run; {launch.log} says why: {last_line(launch.log)} "
-                f"Go on with 'tandem fleet run --resume {shlex.quote(str(launch.folder))}'."
-            )
-        time.sleep(POLL_S)
-
-
-def _emit_progress(progress: Path, heard: int, told: Told) -> int:
-    if not progress.exists():
-        return heard
-    for line in progress.read_text(encoding="utf-8").splitlines(keepends=True)[heard:]:
-        if not line.endswith("\n"):  # half of it is written
-            break
-        told(json.loads(line))
-        heard += 1
-    return heard
-
-
 APP = Path(__file__).parent / "app"
-START_S = 60.0  # for a SuperLink to listen
-HERE = "here"  # what the SuperLink is called in Flower's configuration
+LOG = "flower.log"  # output of all of Flower's processes, in the run's folder
+LOCAL = "local"  # the name of the SuperLink in the Flower configuration that is written here
+START_TIMEOUT_S = 60.0  # for a SuperLink to listen
+END_TIMEOUT_S = 15.0  # for Flower to end the run once the result is written
 FLOWER_ENV = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # keeps Ray on loopback
-    "JAX_PLATFORMS": "cpu",  # many processes: none may take the accelerator for itself
+    "JAX_PLATFORMS": "cpu",  # there are many processes, and each would reserve the accelerator for itself
 }
+OnRound = Callable[[dict[str, Any]], None]  # receives a line of progress.jsonl
 
 
-@dataclass(frozen=True)
-class LaunchConfig:
-    """One run on this machine."""
+def check_installed() -> None:
+    """Raise InputError if Flower is not installed."""
+    if importlib.util.find_spec("flwr") is None:
+        raise InputError("tandem fleet: needs Flower; install it with pip install 'tandem[flower]'.")
 
-    folder: Path  # of the run: settings and scenario are there
-    settings: FleetConfig
-    size: int
 
-    @property
-    def log(self) -> Path:
-        """What Flower says."""
-        return self.folder / "flower.log"
+def launch_fleet(run: FleetRun, on_round: OnRound = lambda line: None) -> dict[str, Any]:
+    """Run the fleet to the end and return ``run.document()``; a finished run is only read.
+
+    ``on_round`` is called after every round. All started processes have ended when this returns or raises.
+    """
+    if run.finished:
+        return run.document()
+    check_installed()
+    (run.folder / FAILURE).unlink(missing_ok=True)  # of the attempt that is resumed
+    if run.config.superlink is not None:  # devices run already; this must be the machine of the SuperLink
+        with submit_run(run, run.config.superlink) as submitted:
+            return follow_run(run, submitted, on_round)
+    simulation = run.config.engine == "simulation"
+    with local_superlink(run, simulation) as deployment:
+        for device in range(0 if simulation else run.size):
+            deployment.start_device(device)
+            deployment.start_node(device)
+        return follow_run(run, deployment.submit(simulation), on_round)
+
+
+def follow_run(run: FleetRun, submitted: Popen[bytes], on_round: OnRound) -> dict[str, Any]:
+    """Call ``on_round`` after every round, until there is a result, an error, or the submitted process has ended."""
+    progress, failure, log = run.folder / PROGRESS, run.folder / FAILURE, run.folder / LOG
+    count = 0
+    while True:
+        ended = submitted.poll() is not None
+        count = _emit_progress(progress, count, on_round)
+        if failure.exists():
+            raise InputError(failure.read_text(encoding="utf-8").strip())
+        if run.finished:
+            with contextlib.suppress(TimeoutExpired):  # let Flower and Ray end by themselves first
+                submitted.wait(END_TIMEOUT_S)
+            _emit_progress(progress, count, on_round)
+            return run.document()
+        if ended:
+            raise InputError(
+                f"Flower has ended the run; see {log}, which ends with: {last_line(log)} "
+                f"Resume with 'tandem fleet run --resume {shlex.quote(str(run.folder))}'."
+            )
+        time.sleep(POLL_S)
+
+
+def _emit_progress(progress: Path, count: int, on_round: OnRound) -> int:
+    """Emit the complete lines after the first ``count``, and return the number of lines emitted so far."""
+    if not progress.exists():
+        return count
+    for line in progress.read_text(encoding="utf-8").splitlines(keepends=True)[count:]:
+        if not line.endswith("\n"):  # still being written
+            break
+        on_round(json.loads(line))
+        count += 1
+    return count
 
 
 @dataclass(frozen=True)
 class LocalDeployment:
-    """A SuperLink that runs, and what it takes to start more beside it."""
+    """A running SuperLink on this machine, and methods to start other processes beside it."""
 
-    launch: LaunchConfig
-    neutral: Path  # Flower would take code from the working directory instead of from the app
+    run: FleetRun
+    neutral: Path  # an empty working directory: Flower would import code from the current one
     port: int
     environment: dict[str, str]
     stack: ExitStack
 
-    def start_device(self, number: int) -> Popen[bytes]:
-        """A device's own process, as ``tandem fleet device`` starts it."""
-        launch, settings = self.launch, self.launch.settings
-        command = [sys.executable, "-m", "tandem", "fleet", "device", str(launch.folder / SCENARIO)]
-        command += ["--number", str(number), "--seed", str(settings.seed), "--hardware", settings.hardware]
-        command += ["--memory", str(launch.folder / DEVICES), "--address", str(self.address(number))]
-        return self._started(command, launch.folder / f"device-{number}.log")
+    def start_device(self, device: int) -> Popen[bytes]:
+        """Start a device, by ``tandem fleet device``."""
+        folder, config = self.run.folder.resolve(), self.run.config
+        command = [sys.executable, "-m", "tandem", "fleet", "device", str(folder / SCENARIO)]
+        command += ["--number", str(device), "--seed", str(config.seed), "--hardware", config.hardware]
+        command += ["--store", str(folder / CLIENT_STORE), "--address", str(self.address(device))]
+        return self._start(command, folder / f"device-{device}.log")
 
-    def start_node(self, number: int) -> Popen[bytes]:
-        """The SuperNode beside a device."""
-        command = [_command("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{self.port}"]
+    def start_node(self, device: int) -> Popen[bytes]:
+        """Start the SuperNode of a device."""
+        command = [_executable("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{self.port}"]
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
-        command += ["--node-config", f'partition-id={number} device-address="{self.address(number)}"']
-        return self._started(command, self.launch.log)
+        command += ["--node-config", f'partition-id={device} device-address="{self.address(device)}"']
+        return self._start(command, self.run.folder / LOG)
 
     def submit(self, simulation: bool) -> Popen[bytes]:
-        """Begin the run; the process ends with it."""
-        more = ["--federation-config", f"num-supernodes={self.launch.size} client-resources-num-cpus=1"]
-        return self._started([*_submission(self.launch, HERE), *(more if simulation else [])], self.launch.log)
+        """Submit the run; the process ends with it."""
+        command = _submission(self.run, LOCAL)
+        if simulation:
+            command += ["--federation-config", f"num-supernodes={self.run.size} client-resources-num-cpus=1"]
+        return self._start(command, self.run.folder / LOG)
 
-    def address(self, number: int) -> Path:
-        """Where a device listens for its SuperNode."""
-        return self.neutral / f"device-{number}.socket"
+    def address(self, device: int) -> Path:
+        """Return the socket on which a device listens for its SuperNode."""
+        return self.neutral / f"device-{device}.socket"
 
-    def _started(self, command: list[str], log: Path) -> Popen[bytes]:
+    def _start(self, command: list[str], log: Path) -> Popen[bytes]:
         return self.stack.enter_context(managed_process(command, self.neutral, self.environment, log))
 
 
 @contextmanager
-def local_superlink(launch: LaunchConfig, simulation: bool) -> Iterator[LocalDeployment]:
-    """A SuperLink for the length of the block; afterwards nothing that was started is left."""
-    launch.log.unlink(missing_ok=True)
+def local_superlink(run: FleetRun, simulation: bool) -> Iterator[LocalDeployment]:
+    """Run a SuperLink for the duration of the block; afterwards every process that was started has ended."""
+    log = run.folder / LOG
+    log.unlink(missing_ok=True)
     with sigterm_as_exit(), ExitStack() as stack:
         neutral = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-fleet-")))
         stack.enter_context(reap_on_exit(neutral))
         port = free_port()
         environment = _environment(neutral, port)
-        command = [_command("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
+        command = [_executable("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--simulation"] if simulation else []
-        process = stack.enter_context(managed_process(command, neutral, environment, launch.log))
-        wait_for_port(port, process, START_S, launch.log)
+        process = stack.enter_context(managed_process(command, neutral, environment, log))
+        wait_for_port(port, process, START_TIMEOUT_S, log)
         try:
-            yield LocalDeployment(launch, neutral, port, environment, stack)
+            yield LocalDeployment(run, neutral, port, environment, stack)
         finally:
-            kill_tagged(str(neutral))  # all at once: one after the other they take seconds each
+            kill_tagged(str(neutral))  # all at the same time: one after the other takes seconds each
 
 
 @contextmanager
-def submit_run(name: str, launch: LaunchConfig) -> Iterator[Popen[bytes]]:
-    """The run, begun on a SuperLink that runs already and that the user's Flower configuration knows by this name."""
-    launch.log.unlink(missing_ok=True)
+def submit_run(run: FleetRun, superlink: str) -> Iterator[Popen[bytes]]:
+    """Submit the run to a running SuperLink of the user's Flower configuration; yields the submitting process."""
+    log = run.folder / LOG
+    log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="tandem-fleet-") as neutral:
         environment = {**os.environ, **FLOWER_ENV}
-        submission = _submission(launch, name)
-        with sigterm_as_exit(), managed_process(submission, Path(neutral), environment, launch.log) as process:
+        command = _submission(run, superlink)
+        with sigterm_as_exit(), managed_process(command, Path(neutral), environment, log) as process:
             yield process
 
 
-def _submission(launch: LaunchConfig, name: str) -> list[str]:
-    folder = ["--run-config", f'folder="{launch.folder.resolve()}"']
-    return [_command("flwr"), "run", str(APP), name, "--stream", *folder]
+def _submission(run: FleetRun, superlink: str) -> list[str]:
+    run_config = ["--run-config", f'folder="{run.folder.resolve()}"']
+    return [_executable("flwr"), "run", str(APP), superlink, "--stream", *run_config]
 
 
 def _environment(neutral: Path, port: int) -> dict[str, str]:
+    """Return the environment of Flower's processes, with a configuration that names only the local SuperLink."""
     home = neutral / "flower"
     home.mkdir()
-    (home / "config.toml").write_text(f'[superlink.{HERE}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
-    beside = str(Path(sys.executable).parent)  # Flower starts its own commands by name
-    path = os.pathsep.join([beside, os.environ.get("PATH", "")])
+    (home / "config.toml").write_text(f'[superlink.{LOCAL}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
+    executables = str(Path(sys.executable).parent)  # Flower starts its own commands by name
+    path = os.pathsep.join([executables, os.environ.get("PATH", "")])
     return {**os.environ, **FLOWER_ENV, "FLWR_HOME": str(home), "PATH": path}
 
 
-def _command(name: str) -> str:
-    """Flower's command of the same installation as this Python."""
+def _executable(name: str) -> str:
+    """Return the path of a Flower command in the same environment as this Python."""
     return str(Path(sys.executable).parent / name)

@@ -1,4 +1,4 @@
-"""Processes that end with us: started in groups of their own, and ended group by group whatever happens."""
+"""Child processes that end with this one: each in a process group of its own, which is always terminated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tandem.errors import InputError
-from tandem.federated.flower import reaper as watching
+from tandem.federated.flower import reaper
 from tandem.federated.flower.reaper import GRACE_S, POLL_S
 
 
@@ -23,7 +23,7 @@ from tandem.federated.flower.reaper import GRACE_S, POLL_S
 def managed_process(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for as long as the block lasts; what it prints goes to the log."""
+    """Run a process in ``folder`` for the duration of the block; its output is appended to ``log``."""
     with log.open("ab") as file:
         process = subprocess.Popen(
             command,
@@ -32,27 +32,26 @@ def managed_process(
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is ours to handle, and the group is ours to end
+            start_new_session=True,  # Ctrl-C reaches only this process, which then terminates the group
         )
     try:
         yield process
     finally:
-        _end(process)
+        _terminate_group(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the process and all it has started to end; insist after a while."""
+def _terminate_group(process: subprocess.Popen[bytes]) -> None:
+    """Terminate the process and its children; kill those that have not ended after ``GRACE_S``."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
         until_s = time.monotonic() + GRACE_S
-        while _alive(process) and time.monotonic() < until_s:
+        while _group_exists(process) and time.monotonic() < until_s:
             time.sleep(POLL_S)
     process.wait()
 
 
-def _alive(process: subprocess.Popen[bytes]) -> bool:
-    """Whether anybody of the group is there."""
+def _group_exists(process: subprocess.Popen[bytes]) -> bool:
     process.poll()
     try:
         os.killpg(process.pid, 0)
@@ -63,57 +62,57 @@ def _alive(process: subprocess.Popen[bytes]) -> bool:
 
 @contextmanager
 def sigterm_as_exit() -> Iterator[None]:
-    """Let a request to end the process unwind the block as Ctrl-C does: or what it has started would be left alone."""
+    """Let SIGTERM unwind the block like Ctrl-C; otherwise child processes would be left running."""
 
-    def unwind(number: int, _: object) -> None:
+    def raise_exit(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    if threading.current_thread() is not threading.main_thread():  # signals are heard there only
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set signal handlers
         yield
         return
-    before = signal.signal(signal.SIGTERM, unwind)
+    previous = signal.signal(signal.SIGTERM, raise_exit)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager
 def reap_on_exit(folder: Path) -> Iterator[None]:
-    """After the block nobody is left who was started with this folder's path in the environment.
+    """Kill, after the block, every process that has the path of ``folder`` in its environment.
 
-    Nor is anybody, or the folder, when this process is killed and cannot see to it: a watchman does then.
+    If this process is itself killed, a separate reaper process does so, and deletes the folder.
     """
-    watchman = subprocess.Popen(
-        [sys.executable, "-I", watching.__file__, str(folder)], stdin=subprocess.PIPE, start_new_session=True
+    process = subprocess.Popen(
+        [sys.executable, "-I", reaper.__file__, str(folder)], stdin=subprocess.PIPE, start_new_session=True
     )
     try:
         yield
     finally:
-        watching.kill_tagged(str(folder))
-        assert watchman.stdin is not None
-        watchman.stdin.close()
-        watchman.wait()
+        reaper.kill_tagged(str(folder))
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """Return a port of this machine that is not in use."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], patience_s: float, log: Path) -> None:
-    """Until the process listens."""
-    until_s = time.monotonic() + patience_s
+def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float, log: Path) -> None:
+    """Wait until the process listens on the port; raises InputError if it ends or takes too long."""
+    until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(POLL_S)
-    raise InputError(f"Flower's SuperLink did not start; {log} says why: {last_line(log)}")
+    raise InputError(f"Flower's SuperLink did not start; see {log}, which ends with: {last_line(log)}")
 
 
 def last_line(log: Path) -> str:
-    """The last thing a process has said."""
+    """Return the last line of a log that is not empty."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "nothing."

@@ -1,8 +1,8 @@
-"""Ends processes that carry a mark in their environment, however far removed from whoever started them.
+"""Kills processes that have a tag in their environment, including those in other sessions.
 
-Flower and Ray put what they start into sessions of their own, where ending a group does not reach it. As a program of
-its own (``python watchman.py MARK``) it waits until its standard input closes, which happens when its parent ends in
-whatever way, and then ends what is left. It needs nothing but Python, so that it starts at once and stays small.
+Flower and Ray start processes in sessions of their own, which signals to a process group do not reach. Run as a program
+(``python reaper.py TAG``), it waits until its standard input closes, which happens when its parent ends in any way, and
+then kills what is left. It uses only the standard library, so that it starts fast and needs little memory.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ import sys
 import time
 from pathlib import Path
 
-GRACE_S = 5.0
+GRACE_S = 5.0  # between SIGTERM and SIGKILL
 POLL_S = 0.1
 
 
-def kill_tagged(mark: str) -> None:
-    """Ask every process with the mark to end; insist after a while."""
+def kill_tagged(tag: str) -> None:
+    """Terminate every process with the tag; kill those that have not ended after ``GRACE_S``."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         until_s = time.monotonic() + GRACE_S
-        for number in tagged_pids(mark):
+        for pid in tagged_pids(tag):
             with contextlib.suppress(OSError):
-                os.kill(number, sign)
-        while tagged_pids(mark) and time.monotonic() < until_s:
+                os.kill(pid, sign)
+        while tagged_pids(tag) and time.monotonic() < until_s:
             time.sleep(POLL_S)
 
 
-def tagged_pids(mark: str) -> list[int]:
-    """Processes with the mark in their environment; none where the system does not show that."""
-    found = []
+def tagged_pids(tag: str) -> list[int]:
+    """Return the processes with the tag in their environment; empty on systems without /proc."""
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if int(folder.name) != os.getpid() and mark.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
+            if int(folder.name) != os.getpid() and tag.encode() in (folder / "environ").read_bytes():
+                pids.append(int(folder.name))
+    return pids
 
 
 if __name__ == "__main__":
-    for sent in (signal.SIGINT, signal.SIGTERM):  # to everybody: the parent ends in order, and closes our input
-        signal.signal(sent, signal.SIG_IGN)
+    for sign in (signal.SIGINT, signal.SIGTERM):  # sent to all processes; the parent cleans up, then closes our input
+        signal.signal(sign, signal.SIG_IGN)
     sys.stdin.read()
     kill_tagged(sys.argv[1])
     shutil.rmtree(sys.argv[1], ignore_errors=True)

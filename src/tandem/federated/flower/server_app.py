@@ -1,4 +1,4 @@
-"""A fleet's run, inside the process that Flower starts for its server."""
+"""The body of the ServerApp: a fleet's run, in the process that Flower starts for the server."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from tandem.errors import InputError
-from tandem.federated.fleet.config import FAILURE, read_config, read_spec
+from tandem.federated.fleet.config import read_config
+from tandem.federated.fleet.run_dir import FAILURE
 from tandem.federated.fleet.runner import run_to_folder
+from tandem.federated.fleet.spec import load_spec
 from tandem.federated.flower.transport import FlowerTransport
 
 
 def run_fleet(grid: Grid, folder: str) -> None:
-    """Play the run that the folder describes; what goes wrong is left there in a sentence."""
-    place = Path(folder)
+    """Run the fleet that the folder describes; the message of an error is left there for the launcher."""
+    run_folder = Path(folder)
     try:
-        settings = read_config(place)
-        problem = read_spec(place, settings.seed)
-        carry = FlowerTransport(grid, problem.system.size, settings.deadline_s, settings.nodes)
-        there = carry.wait(settings.patience_s)
-        if there == 0:
-            raise InputError(f"no device was there within {settings.patience_s:g} s; start them, or raise --wait.")
-        run_to_folder(place, settings, problem, carry)
+        config = read_config(run_folder)
+        spec = load_spec(run_folder, config.seed)
+        transport = FlowerTransport(grid, spec.system.size, config.deadline_s, config.nodes)
+        if transport.wait_for_devices(config.wait_s) == 0:
+            raise InputError(f"no device connected within {config.wait_s:g} s; start the devices, or raise --wait.")
+        run_to_folder(run_folder, config, spec, transport)
     except Exception as error:
-        (place / FAILURE).write_text(f"{error or type(error).__name__}\n", encoding="utf-8")
+        (run_folder / FAILURE).write_text(f"{error or type(error).__name__}\n", encoding="utf-8")
         raise

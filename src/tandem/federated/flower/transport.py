@@ -1,8 +1,8 @@
-"""A round's messages over Flower's grid, with a deadline.
+"""The messages of a round over Flower's grid, with a deadline.
 
-Flower numbers its nodes at random. A node that was registered with a key keeps its number, and the user can say which
-device it is. Other nodes have new numbers after a restart: every node that is new is asked once which device it is; the
-answer may come while a round goes on, and the device takes part in the next.
+Flower assigns random numbers to its nodes. A node that was registered with a key keeps its number, and the user can
+name the device it belongs to. Other nodes get a new number after a restart: every new node is asked once which device
+it is. The answer may arrive during a round; the device then takes part in the next one.
 """
 
 from __future__ import annotations
@@ -14,90 +14,91 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from tandem.federated.fleet.messages import Instruction, to_bytes
-from tandem.federated.fleet.server import NO_ANSWER
+from tandem.federated.fleet.messages import NO_ANSWER, Instruction, to_bytes
 
 POLL_S = 0.1
-HELLO_S = 600.0  # how long a node may take to say which device it is
+QUERY_TTL_S = 600.0  # time in which a node may answer which device it is
+NODE_SHARE = 0.8  # of the deadline: a node stops waiting for its device first, so that it is free for the next round
 
 
 class FlowerTransport:
-    """Carries instructions to the nodes there are, and brings back what arrives before the deadline."""
+    """Sends instructions to the connected nodes, and collects the reports that arrive before the deadline."""
 
     def __init__(self, grid: Grid, size: int, deadline_s: float, nodes: Mapping[int, int] | None = None) -> None:
-        """For a fleet of this size; with ``nodes`` no node is asked who it is."""
+        """Serve a fleet of ``size`` devices; with ``nodes`` (the node of each device) no node is asked."""
         self._grid, self._size, self._deadline_s = grid, size, deadline_s
-        self._given = nodes is not None
-        self._node_of: dict[int, int] = dict(nodes or {})  # by device; or the node that introduced itself last
-        self._known: set[int] = set()  # nodes that were asked
-        self._asked: dict[str, int] = {}  # the node, by the message that asks it
+        self._nodes_are_given = nodes is not None
+        self._node_of: dict[int, int] = dict(nodes or {})  # by device; the node that last named the device
+        self._queried: set[int] = set()  # nodes
+        self._pending: dict[str, int] = {}  # node, by the id of the query without an answer yet
 
-    def wait(self, patience_s: float) -> int:
-        """Until every device is there, or ``patience_s`` have passed. Returns how many are."""
-        until_s = time.monotonic() + patience_s
+    def wait_for_devices(self, timeout_s: float) -> int:
+        """Wait until every device is connected, or for ``timeout_s``; returns how many are."""
+        until_s = time.monotonic() + timeout_s
         while True:
             self._discover_nodes()
-            there = len(set(self._node_of.values()) & set(self._grid.get_node_ids()))
-            if there == self._size or time.monotonic() >= until_s:
-                return there
+            connected = len(set(self._node_of.values()) & set(self._grid.get_node_ids()))
+            if connected == self._size or time.monotonic() >= until_s:
+                return connected
             time.sleep(POLL_S)
 
     def __call__(self, instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
-        """What has come back by device: a report, or a word on why there is none."""
+        """Send the instructions and return, by device, the report's bytes, or the reason why there is none."""
         until_s = time.monotonic() + self._deadline_s
         self._discover_nodes()
         connected = set(self._grid.get_node_ids())
-        answers: dict[int, bytes | str] = {order.device: "not connected" for order in instructions}
-        sent = [order for order in instructions if self._node_of.get(order.device) in connected]
-        messages = [self._message(order) for order in sent]
-        waiting = {
-            name: order.device for name, order in zip(self._grid.push_messages(messages), sent, strict=True) if name
-        }
+        answers: dict[int, bytes | str] = {instruction.device: "not connected" for instruction in instructions}
+        devices = [i.device for i in instructions if self._node_of.get(i.device) in connected]
+        messages = [self._instruction_message(i) for i in instructions if i.device in devices]
+        ids = self._grid.push_messages(messages)
+        waiting = {message_id: device for message_id, device in zip(ids, devices, strict=True) if message_id}
         answers.update(dict.fromkeys(waiting.values(), NO_ANSWER))
         while waiting and time.monotonic() < until_s:
             time.sleep(POLL_S)
             for reply in self._grid.pull_messages(list(waiting)):
                 device = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if device is not None:
-                    answers[device] = _answer(reply)
+                    answers[device] = _read_answer(reply)
             self._discover_nodes()
         return answers
 
-    def _message(self, order: Instruction) -> Message:
-        # A node gives up on its device a little before the server does, and is free for the next round.
-        fields = {"instruction": to_bytes(order), "deadline_s": 0.8 * self._deadline_s}
-        # It expires with the round: a node that was away must not find last week's instructions.
-        return _to(self._node_of[order.device], "train", fields, self._deadline_s)
+    def _instruction_message(self, instruction: Instruction) -> Message:
+        fields = {"instruction": to_bytes(instruction), "deadline_s": NODE_SHARE * self._deadline_s}
+        # The message expires with the round: a node that reconnects must not receive outdated instructions.
+        return make_message(self._node_of[instruction.device], "train", fields, self._deadline_s)
 
     def _discover_nodes(self) -> None:
-        """Ask new nodes who they are, and hear those who have answered."""
-        if self._given:
+        """Ask new nodes which device they are, and read the answers that have arrived."""
+        if self._nodes_are_given:
             return
-        new = [node for node in self._grid.get_node_ids() if node not in self._known]
+        new = [node for node in self._grid.get_node_ids() if node not in self._queried]
         if new:
-            self._known.update(new)
-            names = self._grid.push_messages([_to(node, "query", {"hello": True}, HELLO_S) for node in new])
-            self._asked.update({name: node for name, node in zip(names, new, strict=True) if name})
-        if not self._asked:
+            self._queried.update(new)
+            queries = [make_message(node, "query", {"query": "device"}, QUERY_TTL_S) for node in new]
+            ids = self._grid.push_messages(queries)
+            self._pending.update({message_id: node for message_id, node in zip(ids, new, strict=True) if message_id})
+        if not self._pending:
             return
-        for reply in self._grid.pull_messages(list(self._asked)):
-            node = self._asked.pop(reply.metadata.reply_to_message_id, None)
+        for reply in self._grid.pull_messages(list(self._pending)):
+            node = self._pending.pop(reply.metadata.reply_to_message_id, None)
             if node is None:
                 continue
             if reply.has_error():
-                self._known.discard(node)  # it is asked again, if it is still there
+                self._queried.discard(node)  # ask again, if it is still connected
                 continue
             device = reply.content["fleet"].get("device") if "fleet" in reply.content else None
             if isinstance(device, int) and 0 <= device < self._size:
                 self._node_of[device] = node
 
 
-def _to(node: int, kind: str, fields: dict[str, Any], ttl_s: float) -> Message:
-    return Message(RecordDict({"fleet": ConfigRecord(fields)}), dst_node_id=node, message_type=kind, ttl=ttl_s)
+def make_message(node: int, message_type: str, fields: dict[str, Any], ttl_s: float) -> Message:
+    """Return a Flower message to a node."""
+    content = RecordDict({"fleet": ConfigRecord(fields)})
+    return Message(content, dst_node_id=node, message_type=message_type, ttl=ttl_s)
 
 
-def _answer(reply: Message) -> bytes | str:
-    """The report's bytes as they are, to be judged by whoever knows reports."""
+def _read_answer(reply: Message) -> bytes | str:
+    """Return the report's bytes, which the server checks, or the reason why there is none."""
     if reply.has_error():
         lines = str(reply.error.reason).strip().splitlines()
         return f"Flower's error {reply.error.code}: {lines[-1] if lines else 'no reason given'}"

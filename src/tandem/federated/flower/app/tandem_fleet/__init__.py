@@ -1,1 +1,1 @@
-"""A fleet as a Flower app; client.py is a device's door, server.py the server's."""
+"""The Flower app of a fleet: client.py has the ClientApp of a device, server.py the ServerApp."""

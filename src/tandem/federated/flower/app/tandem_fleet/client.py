@@ -1,8 +1,8 @@
-"""A device's door: what Flower brings goes to the device, what the device says goes back.
+"""The ClientApp: passes an instruction from Flower to the device, and the device's report back.
 
-With ``device-address`` in the node's configuration the device is a process of its own, which outlives this one and has
-everything compiled; nothing heavy is imported here then. Without it (simulation) the device lives in this process, and
-its memory in the run's folder.
+With ``device-address`` in the node's configuration the device is a separate process, which outlives this one and has
+everything compiled; nothing large is imported here in that case. Without it (simulation) the device is part of this
+process, and its state is in the run's folder.
 """
 
 from __future__ import annotations
@@ -17,50 +17,53 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 
-def hello(message: Message, context: Context) -> Message:
-    """Which device this node is."""
+def answer_query(message: Message, context: Context) -> Message:
+    """Answer which device this node is."""
     return _reply(message, {"device": int(context.node_config["partition-id"])})
 
 
-def obey(message: Message, context: Context) -> Message:
-    """One instruction, one report."""
-    sent: Any = message.content["fleet"]
+def answer_instruction(message: Message, context: Context) -> Message:
+    """Answer an instruction with the device's report."""
+    fields: Any = message.content["fleet"]
     address = context.node_config.get("device-address")
     if address is not None:
-        report = _asked(str(address), sent["instruction"], float(sent["deadline_s"]))
+        report = request_report(str(address), fields["instruction"], float(fields["deadline_s"]))
     else:
         from tandem.federated.flower.client_app import handle_message
 
-        number = int(context.node_config["partition-id"])
-        report = handle_message(str(context.run_config["folder"]), number, sent["instruction"])
+        device = int(context.node_config["partition-id"])
+        report = handle_message(str(context.run_config["folder"]), device, fields["instruction"])
     return _reply(message, {"report": report})
 
 
-def _asked(address: str, instruction: bytes, deadline_s: float) -> bytes:
-    """The device's report. A device that hangs must not keep this node from the next round: every step has an end."""
+def request_report(address: str, instruction: bytes, deadline_s: float) -> bytes:
+    """Send the instruction to the device at a socket and return its report.
+
+    Every step has a time limit, so that a device that hangs does not keep this node from the next round.
+    """
     until_s = time.monotonic() + deadline_s
     try:
-        with _called(address, deadline_s) as device:
+        with _connect(address, deadline_s) as device:
             device.send_bytes(instruction)
             if device.poll(max(until_s - time.monotonic(), 0)):
                 return device.recv_bytes()
-    except BlockingIOError:  # it lets nobody in, or does not listen to the end
+    except BlockingIOError:  # the device does not accept the connection, or does not read the whole instruction
         pass
     except EOFError:
-        raise ConnectionError(f"{address}: the device has refused the instruction, or ended; its log says.") from None
+        raise ConnectionError(f"{address}: the device refused the instruction, or ended; see its log.") from None
     except OSError as error:
         raise ConnectionError(f"{address}: no device listens there ({error.strerror}).") from None
     raise TimeoutError(f"{address}: the device has not answered within {deadline_s:g} s.")
 
 
-def _called(address: str, patience_s: float) -> Connection:
-    """A connection on which no call, message or pause in an answer lasts longer than so; BlockingIOError if it does."""
-    limit = struct.pack("ll", int(patience_s), int(patience_s % 1 * 1e6))
-    with socket.socket(socket.AF_UNIX) as calling:
-        for side in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            calling.setsockopt(socket.SOL_SOCKET, side, limit)
-        calling.connect(address)
-        return Connection(calling.detach())
+def _connect(address: str, timeout_s: float) -> Connection:
+    """Connect to a socket, with a limit on every pause; a longer one raises BlockingIOError."""
+    limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+    with socket.socket(socket.AF_UNIX) as connecting:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            connecting.setsockopt(socket.SOL_SOCKET, option, limit)
+        connecting.connect(address)
+        return Connection(connecting.detach())
 
 
 def _reply(message: Message, fields: dict[str, Any]) -> Message:
@@ -68,5 +71,5 @@ def _reply(message: Message, fields: dict[str, Any]) -> Message:
 
 
 app = ClientApp()
-app.query()(hello)
-app.train()(obey)
+app.query()(answer_query)
+app.train()(answer_instruction)

@@ -1,4 +1,4 @@
-"""The server's door: Flower's grid in, a fleet's run out."""
+"""The ServerApp: runs the fleet over Flower's grid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 
 
 def main(grid: Grid, context: Context) -> None:
-    """Play the run that the folder describes."""
+    """Run the fleet that the folder in the run configuration describes."""
     from tandem.federated.flower.server_app import run_fleet
 
     run_fleet(grid, str(context.run_config["folder"]))

@@ -1,0 +1,129 @@
+"""The Python interface to fleets: create a run, open an existing one, or build one of its devices.
+
+>>> from pathlib import Path
+>>> from tandem.federated.fleet.api import create_run, open_fleet_run
+>>> from tandem.federated.flower.launcher import launch_fleet
+>>> from tandem.scenario import load_scenario
+>>> scenario = load_scenario("paper", {"accuracy.task": "digits", "fleet.size": 3, "rounds": 5})
+>>> run = create_run(scenario, Path("fleets/example"), policy="threshold")  # doctest: +SKIP
+>>> document = launch_fleet(run)  # doctest: +SKIP
+>>> document = launch_fleet(open_fleet_run(Path("fleets/example")))  # resumes a stopped run  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import InputError, did_you_mean
+from tandem.federated.build import build_system
+from tandem.federated.fleet.client_store import ClientHandler
+from tandem.federated.fleet.config import ENGINES, FleetConfig, read_config, write_config
+from tandem.federated.fleet.hardware import HARDWARE
+from tandem.federated.fleet.run_dir import CONFIG, RESULT, SCENARIO
+from tandem.federated.fleet.runner import load_policy
+from tandem.federated.fleet.spec import ClientContext, build_spec
+from tandem.io.atomic import results_folder
+from tandem.runs.trace import check_format
+from tandem.scenario import Scenario, load_scenario
+
+DEADLINE_MARGIN_S = 50.0  # added to L_max, for messages and for the compilation in the first round
+
+
+@dataclass(frozen=True)
+class FleetRun:
+    """A run that is written to its folder, complete or not."""
+
+    folder: Path
+    config: FleetConfig
+    scenario: Scenario
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return self.scenario.fleet.size
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done and the result is written."""
+        return (self.folder / RESULT).exists()
+
+    def document(self) -> dict[str, Any]:
+        """Return the result of a finished run and its configuration, as a JSON document."""
+        assert self.scenario.accuracy.task is not None
+        superlink = self.config.superlink
+        return {
+            "scenario": self.scenario.name,
+            "policy": self.config.policy,
+            "task": self.scenario.accuracy.task.kind,
+            "engine": self.config.engine if superlink is None else f"superlink {superlink}",
+            "seed": self.config.seed,
+            "devices": self.size,
+            **json.loads((self.folder / RESULT).read_text(encoding="utf-8")),
+            "folder": str(self.folder),
+        }
+
+
+def default_folder(scenario: Scenario, policy: str) -> Path:
+    """Return the folder of a run that was given none."""
+    return Path("fleets") / f"{scenario.name}-{Path(policy).name}"
+
+
+def create_run(scenario: Scenario, folder: Path, *, deadline_s: float | None = None, **options: Any) -> FleetRun:
+    """Check a new run of the scenario's number of rounds and write its folder; ``launch_fleet`` starts it.
+
+    ``options`` are other fields of ``FleetConfig``. The default of ``deadline_s`` is L_max and ``DEADLINE_MARGIN_S``.
+    An earlier run in the folder is deleted.
+    """
+    if deadline_s is None:
+        deadline_s = scenario.limits.round_max_s + DEADLINE_MARGIN_S
+    config = FleetConfig(run=uuid.uuid4().hex, rounds=scenario.rounds, deadline_s=deadline_s, **options)
+    check_config(config, scenario)
+    results_folder(folder, CONFIG)
+    if Path(config.policy).is_dir():  # the server may have another working directory
+        config = config.model_copy(update={"policy": str(Path(config.policy).resolve())})
+    write_config(folder, config, scenario)
+    return FleetRun(folder, config, scenario)
+
+
+def open_fleet_run(folder: Path) -> FleetRun:
+    """Open the run in a folder, to resume it or to read its result."""
+    return FleetRun(folder, read_config(folder), load_scenario(folder / SCENARIO))
+
+
+def build_client(
+    scenario: Scenario, number: int, store: Path, seed: int = 0, hardware: str = "simulated"
+) -> ClientHandler:
+    """Build device ``number`` of a fleet, with its durable state below ``store``."""
+    _check_choice("--hardware", hardware, HARDWARE)
+    if number >= scenario.fleet.size:
+        last = scenario.fleet.size - 1
+        raise InputError(f"--number {number}: the fleet has devices 0 to {last}; choose one of them.")
+    controls = HARDWARE[hardware]()  # refuses hardware that is not available, before the model is prepared
+    return ClientHandler(ClientContext.init(build_spec(scenario, seed), number), store, controls)
+
+
+def check_config(config: FleetConfig, scenario: Scenario) -> None:
+    """Raise InputError if the run cannot start; nothing is written."""
+    if scenario.accuracy.task is None:
+        raise InputError("--task: a fleet trains real models; name a task, such as --task digits.")
+    _check_choice("--engine", config.engine, ENGINES)
+    _check_choice("--hardware", config.hardware, HARDWARE)
+    if config.engine == "simulation" and config.hardware != "simulated":
+        raise InputError(
+            f"--hardware {config.hardware}: devices in a simulation share a machine; use --engine deployment."
+        )
+    if config.nodes is not None and config.superlink is None:
+        raise InputError("--nodes: is for nodes that run already; name their SuperLink with --superlink.")
+    if config.trace != "none":
+        check_format(config.trace)
+    load_policy(config.policy, config.preference, build_system(scenario))
+
+
+def _check_choice(option: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise InputError(f"{option} {value}: is not known; {did_you_mean(value, choices)}.")
