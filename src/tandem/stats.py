@@ -1,4 +1,8 @@
-"""How sure a mean over few seeds is, and a hypervolume whose points are such means."""
+"""Bootstrap estimates over seeds. Random numbers are fixed, so that an interval is a function of the data.
+
+Not by scipy.stats.bootstrap: it draws samples in another order, which would change published intervals, and its import
+takes longer than most of these computations.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +12,39 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tandem.pareto import hypervolume
 from tandem.rng import BOOTSTRAP_SEED
 
 Values = NDArray[np.float64]
 RESAMPLES = 10_000
+BOUNDS = (0.025, 0.975)  # of a 95 % interval
 
 
-def hypervolume_interval(rewards: Values, reference: ArrayLike, resamples: int = 2000) -> tuple[float, float] | None:
-    """The 95 % interval of the hypervolume of mean rewards, [policies, seeds, 3], by the basic bootstrap over seeds.
+def basic_interval(
+    statistic: Callable[[Values], float], samples: Values, resamples: int = 2000
+) -> tuple[float, float] | None:
+    """Return the 95 % interval of a statistic of the means over seeds, by the basic bootstrap; None for a single seed.
 
-    A seed is drawn for all policies at once, since they were played on the same ones. Noisier points make larger
-    volumes, so resampled fronts lie above the estimate by as much as that lies above the truth; the basic bootstrap
-    takes this off, where percentiles would add it again. The estimate is always inside. None for a single seed.
+    ``samples`` has shape [items, seeds, dimensions], and the statistic is given means of shape [items, dimensions]. All
+    items are resampled with the same seeds, since they were evaluated on the same ones. The basic bootstrap suits a
+    statistic that noise makes larger, such as a hypervolume: resampled values exceed the estimate by as much as the
+    estimate exceeds the true value, which it subtracts; a percentile interval would add it once more. The interval
+    always contains the estimate.
     """
-    count = rewards.shape[1]
+    count = samples.shape[1]
     if count < 2:
         return None
-    estimate = hypervolume(rewards.mean(axis=1), reference)
-    # Always the same draws: who asks twice gets the same answer.
+    estimate = statistic(samples.mean(axis=1))
     shares = np.random.default_rng(BOOTSTRAP_SEED).multinomial(count, np.full(count, 1 / count), size=resamples) / count
-    volumes = [hypervolume(np.einsum("s,psk->pk", share, rewards), reference) for share in shares]
-    low, high = np.quantile(volumes, (0.025, 0.975))
+    resampled = [statistic(np.einsum("s,psk->pk", share, samples)) for share in shares]
+    low, high = np.quantile(resampled, BOUNDS)
     return min(2 * estimate - float(high), estimate), max(2 * estimate - float(low), estimate)
 
 
 def mean_interval(values: ArrayLike, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of one value a seed."""
-    seen = np.asarray(values, np.float64)
-    picks = np.random.default_rng(BOOTSTRAP_SEED).integers(len(seen), size=(resamples, len(seen)))
-    low, high = np.quantile(seen[picks].mean(axis=1), (0.025, 0.975))
+    """Return the 95 % percentile bootstrap interval of the mean; ``values`` has one value for each seed."""
+    samples = np.asarray(values, np.float64)
+    picks = np.random.default_rng(BOOTSTRAP_SEED).integers(len(samples), size=(resamples, len(samples)))
+    low, high = np.quantile(samples[picks].mean(axis=1), BOUNDS)
     return float(low), float(high)
 
 
@@ -54,44 +61,44 @@ class Estimate:
         return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
     def scaled(self, factor: float) -> Estimate:
-        """In another unit; a negative one turns it around."""
+        """Multiply the estimate by a factor, such as that of another unit; it may be negative."""
         low, high = sorted((self.low * factor, self.high * factor))
         return Estimate(self.value * factor, low, high)
 
     def shifted(self, amount: float) -> Estimate:
-        """From another zero."""
+        """Add an amount to the estimate."""
         return Estimate(self.value + amount, self.low + amount, self.high + amount)
 
 
 def mean(values: ArrayLike) -> Estimate:
-    """Of one value a seed."""
+    """Estimate a mean from one value for each seed."""
     return Estimate(float(np.mean(np.asarray(values, np.float64))), *mean_interval(values))
 
 
 def difference(first: ArrayLike, second: ArrayLike) -> Estimate:
-    """Of two means; the seeds of one have nothing to do with those of the other."""
+    """Estimate the difference of two means, whose seeds are independent of each other."""
     return _estimate(lambda one, other: one - other, [np.asarray(first), np.asarray(second)])
 
 
 def relative_gain(first: ArrayLike, second: ArrayLike) -> Estimate:
-    """How much larger the first mean is, as a share of the second."""
+    """Estimate by which share of the second mean the first is larger."""
     return _estimate(lambda one, other: one / other - 1, [np.asarray(first), np.asarray(second)])
 
 
 def mean_relative_gain(firsts: Sequence[ArrayLike], seconds: Sequence[ArrayLike]) -> Estimate:
-    """The gain of each pair of means, and of these the mean."""
+    """Estimate the mean of the relative gains of pairs of means."""
     count = len(firsts)
 
-    def gained(*means: Values) -> Values:
+    def mean_gain(*means: Values) -> Values:
         return np.asarray(sum(one / other - 1 for one, other in zip(means[:count], means[count:], strict=True)) / count)
 
-    return _estimate(gained, [np.asarray(values, np.float64) for values in (*firsts, *seconds)])
+    return _estimate(mean_gain, [np.asarray(values, np.float64) for values in (*firsts, *seconds)])
 
 
 def _estimate(function: Callable[..., Values], samples: Sequence[Values]) -> Estimate:
-    """A function of the means of samples that are independent of each other."""
-    random = np.random.default_rng(BOOTSTRAP_SEED)  # always the same draws: who asks twice gets the same answer
-    drawn = [sample[random.integers(len(sample), size=(RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
+    """Estimate a function of the means of samples that are independent of each other."""
+    random = np.random.default_rng(BOOTSTRAP_SEED)
+    means = [sample[random.integers(len(sample), size=(RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
     value = float(function(*(np.asarray(sample.mean()) for sample in samples)))
-    low, high = np.quantile(function(*drawn), (0.025, 0.975))
+    low, high = np.quantile(function(*means), BOUNDS)
     return Estimate(value, float(low), float(high))

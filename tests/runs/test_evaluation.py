@@ -16,11 +16,11 @@ from tandem.feel.constraints import CONSTRAINTS
 from tandem.policy import evaluate as playing_module
 from tandem.rng import EVALUATION_SEED_START, FINAL_EVALUATION_SEEDS
 from tandem.runs import Front, PolicyRecord, Run, simulate
-from tandem.runs.evaluation import Evaluation, evaluate, with_overrides
+from tandem.runs.evaluation import Evaluation, evaluate, hypervolume_interval, with_overrides
 from tandem.runs.front import landmarks, sorted_by, write_front_csv
 from tandem.runs.plot_front import write_front_figure
 from tandem.scenario import load_scenario
-from tandem.stats import hypervolume_interval, mean_interval
+from tandem.stats import mean_interval
 
 TINY = {"num_envs": 2, "validation_episodes": 1, "update_epochs": 1, "num_minibatches": 1}
 REFERENCE = (0.0, 5.0, 44.0)

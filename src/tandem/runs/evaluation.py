@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
@@ -31,7 +32,7 @@ from tandem.runs.run import Run
 from tandem.runs.run_dir import read_scenario
 from tandem.runs.simulation import episode_keys, half_width, simulate
 from tandem.scenario import Scenario
-from tandem.stats import hypervolume_interval
+from tandem.stats import basic_interval
 
 IDEAL_POINT = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
 DIVISIONS = 20  # of the grid of preferences that the expected utility is a mean over
@@ -110,6 +111,11 @@ class Evaluation:
             "policies": [policy.document() for policy in self.front.policies],
             "rules": [rule.document() for rule in self.heuristics],
         }
+
+
+def hypervolume_interval(rewards: Values, reference: ArrayLike, resamples: int = 2000) -> tuple[float, float] | None:
+    """Return the 95 % interval of the hypervolume of mean rewards, [policies, seeds, 3]; None for a single seed."""
+    return basic_interval(lambda means: hypervolume(means, reference), rewards, resamples)
 
 
 def utility(front: Front) -> float:
