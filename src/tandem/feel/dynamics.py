@@ -1,6 +1,12 @@
-"""One round: from a fleet's state and an action to the next state and what happened. No randomness of its own."""
+"""One round: from a fleet's state and an action to the next state and the outcome.
+
+The channel gains and the key of the arrivals are arguments, so this module draws nothing itself.
+"""
 
 from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -22,121 +28,208 @@ from tandem.feel.rewards import reward, round_objectives
 from tandem.feel.shield import project
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
-from tandem.feel.types import PerDevice, RandomKey
+from tandem.feel.types import DeviceFlags, PerDevice, RandomKey, Scalar
 
 
 def advance(
     system: System, state: FleetState, action: Action, gain: PerDevice, arrival_key: RandomKey
 ) -> tuple[FleetState, RoundOutcome]:
-    """Play one round under the given channel gains.
+    """Simulate one round under the given channel gains.
 
     Capacities are physical: the queue holds Q_max, the buffer D_max, the round ends at L_max. What does not fit is
     dropped and counted; a trainer not done by then is not aggregated, its samples are lost and its model stays as it
     was. So every number is bounded for every action, and the round is marked as having broken its constraint.
     """
-    devices = system.devices
-    chosen = _within_bounds(action)
-    chosen = project(system, state, chosen) if system.shielded else chosen
-    train = chosen.train & (state.data > 0)
-    frequency_hz = devices.frequency_hz(chosen.frequency)
-    power_w = devices.power_w(chosen.power)
+    chosen = _bounded_action(system, state, action)
+    executed = dataclasses.replace(chosen, train=chosen.train & (state.data > 0))
+    times = _round_times(system, state, executed, gain)
+    energy_j = _round_energy(system, state, executed.train, times)
+    queues = _next_queues(system, state, executed.train, times, arrival_key)
+    accuracy = _round_accuracy(system, state, executed.train, times, queues)
+    violations = _violations(system, state, action, chosen.train, executed.train, times, queues)
+    after = _next_state(state, executed, gain, times, queues, accuracy)
+    return after, _outcome(system, state, executed, gain, times, energy_j, queues, accuracy, violations)
 
-    # The round: how long each device takes, and so how long the round lasts.
+
+class _Times(NamedTuple):
+    """How long each device takes at its power and frequency, and so how long the round lasts."""
+
+    frequency_hz: PerDevice
+    power_w: PerDevice
+    compute_s: PerDevice  # as if training
+    upload_s: PerDevice  # as if training
+    training_s: PerDevice  # both
+    inference_s: PerDevice  # as if serving
+    duration_s: Scalar
+    trained: DeviceFlags  # trainers whose update arrived in time
+
+
+class _Queues(NamedTuple):
+    """The tandem queue after the round, and what went through it."""
+
+    arrived: PerDevice
+    queue: PerDevice
+    dropped: PerDevice
+    served: PerDevice
+    converted: PerDevice
+    data: PerDevice
+    admitted: PerDevice  # converted samples that the buffer admitted
+    lost: PerDevice  # samples of trainers that were cut off
+
+
+class _RoundAccuracy(NamedTuple):
+    """The accuracy of the service, and of the model that the round's trainers made."""
+
+    service: PerDevice  # estimated by the mapping, or measured
+    estimated: PerDevice  # by the mapping
+    server: Scalar
+    measured_state: Any  # None where accuracy is estimated
+
+
+def _bounded_action(system: System, state: FleetState, action: Action) -> Action:
+    """Enforce C7 and C8: choices outside [0, 1] count as the nearest bound, NaN as 0. Then project, if shielded."""
+
+    def unit(choice: PerDevice) -> PerDevice:
+        return jnp.where(choice >= 0, jnp.minimum(choice, 1.0), 0.0)
+
+    bounded = Action(train=action.train, power=unit(action.power), frequency=unit(action.frequency))
+    return project(system, state, bounded) if system.shielded else bounded
+
+
+def _round_times(system: System, state: FleetState, executed: Action, gain: PerDevice) -> _Times:
+    devices, train = system.devices, executed.train
+    frequency_hz = devices.frequency_hz(executed.frequency)
+    power_w = devices.power_w(executed.power)
     rate = uplink_rate(system.bandwidth_hz, jnp.sum(train), power_w, gain)
     compute_s = compute_latency(system.iterations, devices.training_cycles_per_sample, state.data, frequency_hz)
     upload_s = upload_latency(system.update_bits, rate)
     inference_s = inference_latency(devices.inference_cycles_per_request, state.queue, frequency_hz)
     training_s = compute_s + upload_s
-    lasting_s = round_duration(train, training_s, inference_s, system.round_floor_s, system.idle_round_s)
-    duration_s = jnp.minimum(lasting_s, system.round_max_s)
+    needed_s = round_duration(train, training_s, inference_s, system.round_floor_s, system.idle_round_s)
+    duration_s = jnp.minimum(needed_s, system.round_max_s)
     trained = train & ~exceeds(training_s, system.round_max_s)
+    return _Times(frequency_hz, power_w, compute_s, upload_s, training_s, inference_s, duration_s, trained)
 
-    # What it yields: accuracy and latency to those served, energy from everybody.
-    estimate = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
-    waiting_s = waiting_time(state.waited_s, state.queue)
-    latency_s = waiting_s + inference_s
+
+def _round_energy(system: System, state: FleetState, train: DeviceFlags, times: _Times) -> PerDevice:
+    """E: computing, for trainers the upload, and switching between the modes."""
+    devices = system.devices
     # A straggler computes and sends only until the round is cut.
-    computing_s = jnp.where(train, jnp.minimum(compute_s, system.round_max_s), inference_s)
-    sending_s = jnp.where(trained, upload_s, jnp.clip(duration_s - compute_s, 0.0, upload_s))
+    computing_s = jnp.where(train, jnp.minimum(times.compute_s, system.round_max_s), times.inference_s)
+    cut_s = jnp.clip(times.duration_s - times.compute_s, 0.0, times.upload_s)
+    sending_s = jnp.where(times.trained, times.upload_s, cut_s)
     switched = train != state.last_action.train
-    energy_j = (
-        compute_energy(devices.capacitance, frequency_hz, computing_s)
-        + jnp.where(train, upload_energy(power_w, sending_s), 0.0)
+    return (
+        compute_energy(devices.capacitance, times.frequency_hz, computing_s)
+        + jnp.where(train, upload_energy(times.power_w, sending_s), 0.0)
         + jnp.where(switched, devices.switch_energy_j, 0.0)
     )
 
-    # The tandem queue: requests arrive, served ones become data, trained data are gone.
-    arrived = system.arrivals.sample(state.clock_s, duration_s, arrival_key)
+
+def _next_queues(
+    system: System, state: FleetState, train: DeviceFlags, times: _Times, arrival_key: RandomKey
+) -> _Queues:
+    """Requests arrive, served ones become data, trained data are gone."""
+    arrived = system.arrivals.sample(state.clock_s, times.duration_s, arrival_key)
     queue, dropped = next_queue(train, state.queue, arrived, system.queue_max)
     served = jnp.where(train, 0.0, state.queue)
-    converted = converted_data(devices.samples_per_request, served)
+    converted = converted_data(system.devices.samples_per_request, served)
     data, admitted = next_data(train, state.data, converted, system.data_limit)
-    lost = jnp.where(train & ~trained, state.data, 0.0)
-    new_accuracy = server_accuracy(system.accuracy_mapping, trained, state.data, state.data_age_s)
-    truth, accuracy = None, estimate
-    if system.measured_accuracy is not None:
-        facts = RoundInfo(train, trained, arrived, dropped, state.clock_s, duration_s)
-        truth, accuracy = system.measured_accuracy.step(state.measured, facts)
+    lost = jnp.where(train & ~times.trained, state.data, 0.0)
+    return _Queues(arrived, queue, dropped, served, converted, data, admitted, lost)
 
-    violations = Violations(
-        c1=round_too_long(train, training_s, inference_s, system.round_max_s),
-        c2=exceeds(jnp.where(train, state.queue, 0.0) + arrived, system.queue_max),
-        c3=jnp.zeros_like(train) if system.shielded else exceeds(state.data + converted, system.data_max),
-        c4=chosen.train & ~(state.data > 0),
-        c5=~train & exceeds(inference_s, duration_s),
+
+def _round_accuracy(
+    system: System, state: FleetState, train: DeviceFlags, times: _Times, queues: _Queues
+) -> _RoundAccuracy:
+    estimated = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
+    server = server_accuracy(system.accuracy_mapping, times.trained, state.data, state.data_age_s)
+    if system.measured_accuracy is None:
+        return _RoundAccuracy(estimated, estimated, server, None)
+    info = RoundInfo(train, times.trained, queues.arrived, queues.dropped, state.clock_s, times.duration_s)
+    measured_state, measured = system.measured_accuracy.step(state.measured, info)
+    return _RoundAccuracy(measured, estimated, server, measured_state)
+
+
+def _violations(
+    system: System,
+    state: FleetState,
+    action: Action,
+    chosen: DeviceFlags,
+    train: DeviceFlags,
+    times: _Times,
+    queues: _Queues,
+) -> Violations:
+    """C1 to C8. C7 and C8 are about the action as given, C4 about the modes before those without data serve."""
+    return Violations(
+        c1=round_too_long(train, times.training_s, times.inference_s, system.round_max_s),
+        c2=exceeds(jnp.where(train, state.queue, 0.0) + queues.arrived, system.queue_max),
+        c3=jnp.zeros_like(train) if system.shielded else exceeds(state.data + queues.converted, system.data_max),
+        c4=chosen & ~(state.data > 0),
+        c5=~train & exceeds(times.inference_s, times.duration_s),
         c6=jnp.zeros_like(train),  # a mode is a boolean
         c7=outside_unit(action.power),
         c8=outside_unit(action.frequency),
     )
-    objectives = round_objectives(train, accuracy, latency_s, energy_j)
-    executed = Action(train=train, power=chosen.power, frequency=chosen.frequency)
-    after = FleetState(
+
+
+def _next_state(
+    state: FleetState, executed: Action, gain: PerDevice, times: _Times, queues: _Queues, accuracy: _RoundAccuracy
+) -> FleetState:
+    train, duration_s = executed.train, times.duration_s
+    return FleetState(
         key=state.key,
         round=state.round + 1,
         clock_s=state.clock_s + duration_s,
-        queue=queue,
-        waited_s=next_waited(train, state.waited_s, queue, duration_s),
-        data=data,
-        data_age_s=next_data_age(train, state.data_age_s, state.data, admitted, duration_s),
-        model_age_s=next_model_age(trained, state.model_age_s, duration_s),
-        model_accuracy=jnp.where(trained, new_accuracy, state.model_accuracy),
+        queue=queues.queue,
+        waited_s=next_waited(train, state.waited_s, queues.queue, duration_s),
+        data=queues.data,
+        data_age_s=next_data_age(train, state.data_age_s, state.data, queues.admitted, duration_s),
+        model_age_s=next_model_age(times.trained, state.model_age_s, duration_s),
+        model_accuracy=jnp.where(times.trained, accuracy.server, state.model_accuracy),
         last_action=executed,
         last_duration_s=duration_s,
         last_gain=gain,
-        measured=truth,
+        measured=accuracy.measured_state,
     )
-    outcome = RoundOutcome(
+
+
+def _outcome(
+    system: System,
+    state: FleetState,
+    executed: Action,
+    gain: PerDevice,
+    times: _Times,
+    energy_j: PerDevice,
+    queues: _Queues,
+    accuracy: _RoundAccuracy,
+    violations: Violations,
+) -> RoundOutcome:
+    waiting_s = waiting_time(state.waited_s, state.queue)
+    latency_s = waiting_s + times.inference_s
+    objectives = round_objectives(executed.train, accuracy.service, latency_s, energy_j)
+    return RoundOutcome(
         executed=executed,
-        frequency_hz=frequency_hz,
-        power_w=power_w,
+        frequency_hz=times.frequency_hz,
+        power_w=times.power_w,
         gain=gain,
-        trained=trained,
-        duration_s=duration_s,
-        compute_s=compute_s,
-        upload_s=upload_s,
-        inference_s=inference_s,
+        trained=times.trained,
+        duration_s=times.duration_s,
+        compute_s=times.compute_s,
+        upload_s=times.upload_s,
+        inference_s=times.inference_s,
         waiting_s=waiting_s,
         latency_s=latency_s,
-        accuracy=accuracy,
-        server_accuracy=new_accuracy,
+        accuracy=accuracy.service,
+        server_accuracy=accuracy.server,
         energy_j=energy_j,
-        arrived=arrived,
-        served=served,
-        dropped=dropped,
-        converted=converted,
-        discarded=converted - admitted + lost,
+        arrived=queues.arrived,
+        served=queues.served,
+        dropped=queues.dropped,
+        converted=queues.converted,
+        discarded=queues.converted - queues.admitted + queues.lost,
         violations=violations,
         objectives=objectives,
         reward=reward(objectives, violations.any(), system.penalty),
-        estimated_accuracy=None if system.measured_accuracy is None else estimate,
+        estimated_accuracy=None if system.measured_accuracy is None else accuracy.estimated,
     )
-    return after, outcome
-
-
-def _within_bounds(action: Action) -> Action:
-    """C7 and C8 by construction: choices outside [0, 1] count as the nearest bound, what is no number as 0."""
-
-    def unit(choice: PerDevice) -> PerDevice:
-        return jnp.where(choice >= 0, jnp.minimum(choice, 1.0), 0.0)
-
-    return Action(train=action.train, power=unit(action.power), frequency=unit(action.frequency))
