@@ -16,7 +16,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Every shape and type written in the signatures of equations and geometry is checked as the tests run them.
-EQUATIONS = "accuracy ages arrivals channel costs dynamics env numerics observation queues rewards shield worst_case"
+EQUATIONS = "accuracy arrivals channel costs dynamics env numerics observation queues rewards shield worst_case"
 GEOMETRY = "archive crowding dominance hypervolume metrics scaling"
 CHECKED = [f"tandem.feel.{module}" for module in EQUATIONS.split()]
 CHECKED += [f"tandem.pareto.{module}" for module in GEOMETRY.split()]

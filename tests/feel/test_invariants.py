@@ -13,7 +13,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, serve_all, step, step_autoreset
+from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, step
 from tandem.feel.arrivals import PoissonProcess
 from tandem.feel.channel import RayleighChannel, RicianChannel, StaticChannel, build_channel
 from tandem.scenario import build_device_table, load_scenario
@@ -339,24 +339,6 @@ def test_other_seeds_are_other_episodes() -> None:
     assert len(np.unique(np.asarray(states.queue)[:, -1, 0])) > 3
 
 
-def test_a_new_episode_begins_after_the_last_round() -> None:
-    system = build_system(load_scenario("paper", {"rounds": 3, "fleet.size": 2}))
-    play = jax.jit(step_autoreset)
-    state = reset(system, jax.random.key(1))
-    starts = []
-    for t in range(1, 10):
-        state, _, after = play(system, state, serve_all(system))
-        assert int(after.round) == (t - 1) % 3 + 1
-        assert int(state.round) == t % 3
-        if t % 3 == 0:
-            starts.append(np.asarray(state.last_gain))
-            assert float(state.clock_s) == 0
-            assert not np.any(state.data)
-        else:
-            assert_same_bits(state, after)
-    assert len({start.tobytes() for start in starts}) == 3, "each episode has randomness of its own"
-
-
 def test_a_device_is_the_same_in_any_fleet() -> None:
     fields = {"channel.shadowing_db": 4, "fleet.seed": 11, "shield.outage": 0.2}
     large = load_scenario("paper", {**fields, "fleet.size": 300})
@@ -388,7 +370,7 @@ def test_a_step_compiles_once() -> None:
 
         return jax.jit(wrapped)
 
-    start, play, again = counted(reset), counted(step), counted(step_autoreset)
+    start, play = counted(reset), counted(step)
     scenarios = [{}, {"workload.request_rate_per_s": 3, "limits.round_floor_s": 1.5, "fleet.seed": 4}]
     for system in (build_system(load_scenario("paper", fields)) for fields in scenarios):
         for seed in range(3):
@@ -396,8 +378,7 @@ def test_a_step_compiles_once() -> None:
             for t in range(4):
                 action = random_action(system, jax.random.fold_in(jax.random.key(seed), t))
                 state, _ = play(system, state, action)
-                state, _, _ = again(system, state, action)
-    assert sorted(traced) == ["reset", "step", "step_or_restart"]
+    assert sorted(traced) == ["reset", "step"]
 
 
 def test_a_devices_requests_are_the_same_in_any_fleet() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.federated.build import build_system
-from tandem.feel.ages import FRESH_AGE_S
+from tandem.feel.queues import FRESH_AGE_S
 from tandem.feel.system import System
 from tandem.objectives import to_user_units
 from tandem.policy.heuristics import DriftPlusPenalty, Heuristic, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold

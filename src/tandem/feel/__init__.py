@@ -1,8 +1,8 @@
 """The system model: federated edge learning as pure functions over small pytrees, one module a part of the paper."""
 
 from tandem.feel.constraints import CONSTRAINTS, Violations
-from tandem.feel.env import is_truncated, reset, serve_all, step, step_autoreset
-from tandem.feel.observation import Observation, observation_size, observe
+from tandem.feel.env import is_truncated, reset, serve_all, step
+from tandem.feel.observation import Observation, observe
 from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System, build_system
@@ -18,10 +18,8 @@ __all__ = [
     "action_mask",
     "build_system",
     "is_truncated",
-    "observation_size",
     "observe",
     "reset",
     "serve_all",
     "step",
-    "step_autoreset",
 ]

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from tandem.feel.accuracy import device_accuracy, server_accuracy
-from tandem.feel.ages import next_data_age, next_model_age
 from tandem.feel.channel import uplink_rate
 from tandem.feel.constraints import Violations, exceeds, outside_unit, round_too_long
 from tandem.feel.costs import (
@@ -23,7 +22,15 @@ from tandem.feel.costs import (
     upload_latency,
 )
 from tandem.feel.measured_accuracy import RoundInfo
-from tandem.feel.queues import converted_data, next_data, next_queue, next_waited, waiting_time
+from tandem.feel.queues import (
+    converted_data,
+    next_data,
+    next_data_age,
+    next_model_age,
+    next_queue,
+    next_waited,
+    waiting_time,
+)
 from tandem.feel.rewards import reward, round_objectives
 from tandem.feel.shield import project
 from tandem.feel.state import Action, FleetState, RoundOutcome

@@ -14,14 +14,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.dynamics import advance
+from tandem.feel.queues import FRESH_AGE_S
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System, build_system
 from tandem.feel.types import Flag, RandomKey
 from tandem.rng import FleetStream, fold_stream
 
-__all__ = ["build_system", "is_truncated", "reset", "serve_all", "step", "step_autoreset"]
+__all__ = ["build_system", "is_truncated", "reset", "serve_all", "step"]
 
 
 def reset(system: System, key: RandomKey) -> FleetState:
@@ -61,18 +61,6 @@ def step(system: System, state: FleetState, action: Action) -> tuple[FleetState,
 def is_truncated(system: System, state: FleetState) -> Flag:
     """Whether the episode is over: always a truncation after T rounds, for the fleet itself never ends."""
     return state.round >= system.rounds
-
-
-def step_autoreset(system: System, state: FleetState, action: Action) -> tuple[FleetState, RoundOutcome, FleetState]:
-    """Play a round, and begin a new episode if it was the last.
-
-    Returns the state to go on from, the outcome, and the state the round itself led to (a learner bootstraps from it).
-    """
-    after, outcome = step(system, state, action)
-    fresh = reset(system, jax.random.fold_in(state.key, system.rounds))
-    over = is_truncated(system, after)
-    following = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
-    return following, outcome, after
 
 
 def serve_all(system: System) -> Action:

@@ -36,11 +36,6 @@ def device_features(system: System) -> tuple[str, ...]:
     return MINIMAL_FEATURES if system.observation == "minimal" else FULL_FEATURES
 
 
-def observation_size(system: System) -> int:
-    """The length of the flat observation."""
-    return system.size * len(device_features(system)) + len(FLEET_FEATURES)
-
-
 def observe(system: System, state: FleetState) -> Observation:
     """What the scheduler sees at the start of a round."""
     last = state.last_action

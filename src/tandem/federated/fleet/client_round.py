@@ -19,8 +19,8 @@ from tandem.federated.fleet.hardware import Hardware, HardwareSetting
 from tandem.federated.fleet.messages import NO_ROUND, OUTCOME_FIELDS, STATE_FIELDS, Instruction, Report
 from tandem.federated.fleet.single_device import DeviceAction, advance_offline, device_round, slice_device
 from tandem.federated.fleet.spec import ClientContext
-from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.env import reset
+from tandem.feel.queues import FRESH_AGE_S
 from tandem.feel.state import FleetState
 from tandem.feel.types import Scalar
 from tandem.io.tree_io import flatten_arrays

@@ -35,10 +35,9 @@ from tandem.federated.fleet.messages import (
 )
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.accuracy import server_accuracy
-from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.constraints import exceeds
 from tandem.feel.env import reset, step
-from tandem.feel.queues import next_queue
+from tandem.feel.queues import FRESH_AGE_S, next_queue
 from tandem.feel.rewards import reward, round_objectives
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System

@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.federated.fleet.spec import ClientContext
-from tandem.feel.ages import next_data_age, next_model_age
 from tandem.feel.arrivals import ArrivalProcess
 from tandem.feel.dynamics import advance
-from tandem.feel.queues import next_queue, next_waited
+from tandem.feel.queues import next_data_age, next_model_age, next_queue, next_waited
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.feel.types import Array, Count, DeviceFlags, PerDevice, RandomKey, Scalar

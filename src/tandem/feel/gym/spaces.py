@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.errors import InputError
-from tandem.feel.ages import FRESH_AGE_S
 from tandem.feel.observation import FLEET_FEATURES, device_features
+from tandem.feel.queues import FRESH_AGE_S
 from tandem.feel.system import System
 
 ACTION_PARTS = ("train", "power", "frequency")
