@@ -21,7 +21,7 @@ from tandem.federated.fleet.run_dir import (
     TRACES,
     server_lock,
 )
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import write_text
 from tandem.scenario import Scenario, dump_scenario
 
 ENGINES = ("simulation", "deployment")  # Flower's two ways to run clients
@@ -53,9 +53,8 @@ def write_config(folder: Path, config: FleetConfig, scenario: Scenario) -> None:
             (folder / name).unlink(missing_ok=True)
         for name in (ROUNDS, CLIENT_STORE):
             shutil.rmtree(folder / name, ignore_errors=True)
-    for name, text in ((CONFIG, config.model_dump_json(indent=2)), (SCENARIO, dump_scenario(scenario))):
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+    write_text(folder / CONFIG, config.model_dump_json(indent=2) + "\n")
+    write_text(folder / SCENARIO, dump_scenario(scenario) + "\n")
 
 
 def read_config(folder: Path) -> FleetConfig:

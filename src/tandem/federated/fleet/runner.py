@@ -22,8 +22,7 @@ from tandem.federated.fleet.server_store import load_server, save_round
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
-from tandem.io.atomic import atomic_write
-from tandem.io.tables import Table
+from tandem.io.tables import Table, write_json
 from tandem.objectives import OBJECTIVE_KEYS, to_user_units
 from tandem.policy import HEURISTICS
 from tandem.policy.base import Policy
@@ -65,8 +64,7 @@ def run_to_folder(folder: Path, config: FleetConfig, spec: FleetSpec, transport:
             if records and config.trace != "none":
                 write_trace(folder / f"trace.{config.trace}", [fleet_table(config.seed, names, records)])
         result = summarise_rounds(names, records)
-        with atomic_write(folder / RESULT) as temporary:
-            temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / RESULT, result)
     return result
 
 
