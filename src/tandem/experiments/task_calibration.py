@@ -10,10 +10,11 @@ from tandem.experiments.reward_source import RewardSource
 from tandem.experiments.scale import Scale, TaskBudget
 from tandem.experiments.trial import make_trials_dir
 from tandem.federated.build import build_system
-from tandem.federated.calibration.driver import MAPPINGS, RESULT, calibrate, write_calibration
+from tandem.federated.calibration.driver import RESULT, calibrate, write_calibration
 from tandem.scenario import Scenario, load_scenario
 
 OnProgress = Callable[[int, int], None]  # (measurements done, all measurements)
+MAPPINGS = ("log-exponential", "log-rational", "power-law-exponential")  # the paper's default, then its variants
 
 
 def calibrate_scale(

@@ -1,71 +1,110 @@
-"""How accurate models are: the server's after a round, and each device's as its copy ages."""
+"""Estimated accuracy: of the server's model after a round, and of each device's copy as it ages.
+
+The mapping G estimates the accuracy of the server's model. Each mapping is written once, as a formula that the
+simulator evaluates with JAX and 'tandem calibrate' with NumPy in double precision.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from tandem.feel.numerics import fleet_sum, no_fma
 from tandem.feel.types import DeviceFlags, PerDevice, Scalar
-from tandem.scenario import plugins as kinds
+from tandem.scenario.plugins import (
+    AccuracyMappingConfig,
+    LogExponentialConfig,
+    LogRationalConfig,
+    PowerLawExponentialConfig,
+)
+
+MAX_EXPONENT = 80.0  # exp(80) = 5.5e34 is finite in single precision
 
 
 class AccuracyMapping(eqx.Module):
-    """G(x, y). A new kind is a subclass, and an entry in ``MAPPINGS``."""
+    """G(x, y): server accuracy from x samples of mean age y. A new kind is a subclass and an entry in ``MAPPINGS``."""
 
     k1: Scalar
     k2: Scalar
     k3: Scalar
+    max_k2: ClassVar[float] = 1e6  # the largest k2 that calibration may choose
 
+    @staticmethod
     @abstractmethod
+    def formula(xp: Any, x: Any, y: Any, k1: Any, k2: Any, k3: Any) -> Any:
+        """Return G before it is bounded to [0, 1], computed with ``xp``: ``jax.numpy`` or, for fits, ``numpy``.
+
+        G is proportional to k1, which calibration solves for; all constants are positive.
+        """
+
     def __call__(self, samples: Scalar, mean_age_s: Scalar) -> Scalar:
-        """Server accuracy from the volume and the mean age of the data trained on, before bounding to [0, 1]."""
+        """Return G of the volume and the mean age of the data trained on, before it is bounded to [0, 1]."""
+        accuracy: Scalar = self.formula(jnp, samples, mean_age_s, self.k1, self.k2, self.k3)
+        return accuracy
 
 
 class LogExponential(AccuracyMapping):
     """G(x, y) = k1 log(1 + k2 x) exp(-k3 y)."""
 
-    def __call__(self, samples: Scalar, mean_age_s: Scalar) -> Scalar:
-        return self.k1 * jnp.log1p(self.k2 * samples) * jnp.exp(-self.k3 * mean_age_s)
+    @staticmethod
+    def formula(xp: Any, x: Any, y: Any, k1: Any, k2: Any, k3: Any) -> Any:
+        return k1 * xp.log1p(k2 * x) * xp.exp(-k3 * y)
 
 
 class PowerLawExponential(AccuracyMapping):
     """G(x, y) = k1 x^k2 exp(-k3 y)."""
 
-    def __call__(self, samples: Scalar, mean_age_s: Scalar) -> Scalar:
-        # One exponential: apart, the power can overflow where the other vanishes.
-        exponent = no_fma(self.k2 * jnp.log(samples)) - no_fma(self.k3 * mean_age_s)
-        return self.k1 * jnp.exp(jnp.minimum(exponent, 80.0))
+    max_k2 = 3.0  # steeper power laws have no diminishing returns within reach
+
+    @staticmethod
+    def formula(xp: Any, x: Any, y: Any, k1: Any, k2: Any, k3: Any) -> Any:
+        return k1 * _power_times_decay(xp, x, k2, k3 * y)
 
 
 class LogRational(AccuracyMapping):
     """G(x, y) = k1 log(1 + k2 x) / (1 + k3 y)."""
 
-    def __call__(self, samples: Scalar, mean_age_s: Scalar) -> Scalar:
-        return self.k1 * jnp.log1p(self.k2 * samples) / (1 + self.k3 * mean_age_s)
+    @staticmethod
+    def formula(xp: Any, x: Any, y: Any, k1: Any, k2: Any, k3: Any) -> Any:
+        return k1 * xp.log1p(k2 * x) / (1 + k3 * y)
 
 
-MAPPINGS: dict[type[kinds.AccuracyMappingConfig], type[AccuracyMapping]] = {
-    kinds.LogExponentialConfig: LogExponential,
-    kinds.PowerLawExponentialConfig: PowerLawExponential,
-    kinds.LogRationalConfig: LogRational,
+def _power_times_decay(xp: Any, x: Any, power: Any, decay: Any) -> Any:
+    """Return x^power exp(-decay)."""
+    if xp is np:
+        return x**power * np.exp(-decay)
+    # One exponential: in single precision the power can overflow where the other factor vanishes.
+    exponent = no_fma(power * jnp.log(x)) - no_fma(decay)
+    return jnp.exp(jnp.minimum(exponent, MAX_EXPONENT))
+
+
+MAPPINGS: dict[type[AccuracyMappingConfig], type[AccuracyMapping]] = {
+    LogExponentialConfig: LogExponential,
+    PowerLawExponentialConfig: PowerLawExponential,
+    LogRationalConfig: LogRational,
 }
 
 
-def build_accuracy_mapping(mapping: Any) -> AccuracyMapping:
-    """The mapping function a scenario asks for."""
-    return MAPPINGS[type(mapping)](*(jnp.asarray(k, float) for k in mapping.kappa))
+def mappings_by_kind() -> dict[str, type[AccuracyMapping]]:
+    """Return all registered mappings by the ``kind`` that a scenario names."""
+    return {str(config.model_fields["kind"].default): mapping for config, mapping in MAPPINGS.items()}
+
+
+def build_accuracy_mapping(config: AccuracyMappingConfig) -> AccuracyMapping:
+    """Build the mapping that a scenario asks for."""
+    return MAPPINGS[type(config)](*(jnp.asarray(k, float) for k in config.kappa))
 
 
 def server_accuracy(mapping: AccuracyMapping, trained: DeviceFlags, data: PerDevice, data_age_s: PerDevice) -> Scalar:
     """Acc_ser = G(sum of D, mean of Delta) over the round's trainers, bounded to [0, 1]; 0 if there are none."""
-    somebody = jnp.any(trained)
-    samples = jnp.where(somebody, fleet_sum(jnp.where(trained, data, 0.0)), 1.0)  # 1 is as good as any, and has a log
+    any_trained = jnp.any(trained)
+    samples = jnp.where(any_trained, fleet_sum(jnp.where(trained, data, 0.0)), 1.0)  # any positive number has a log
     mean_age_s = fleet_sum(jnp.where(trained, data_age_s, 0.0)) / jnp.maximum(jnp.sum(trained), 1)
-    return jnp.where(somebody, jnp.clip(mapping(samples, mean_age_s), 0.0, 1.0), 0.0)
+    return jnp.where(any_trained, jnp.clip(mapping(samples, mean_age_s), 0.0, 1.0), 0.0)
 
 
 def device_accuracy(decay_per_s: Scalar, model_age_s: PerDevice, model_accuracy: PerDevice) -> PerDevice:

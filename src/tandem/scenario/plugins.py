@@ -80,28 +80,27 @@ Kappa = tuple[Coefficient, Coefficient, Coefficient]
 
 
 class AccuracyMappingConfig(PluginConfig):
-    """The function G(x, y): server accuracy from x samples of mean age y."""
+    """The function G(x, y): server accuracy from x samples of mean age y, with constants kappa = (k1, k2, k3)."""
+
+    kappa: Kappa
 
 
 class LogExponentialConfig(AccuracyMappingConfig):
     """G = k1 log(1 + k2 x) exp(-k3 y), the paper's default."""
 
     kind: Literal["log-exponential"] = "log-exponential"
-    kappa: Kappa
 
 
 class PowerLawExponentialConfig(AccuracyMappingConfig):
     """G = k1 x^k2 exp(-k3 y)."""
 
     kind: Literal["power-law-exponential"] = "power-law-exponential"
-    kappa: Kappa
 
 
 class LogRationalConfig(AccuracyMappingConfig):
     """G = k1 log(1 + k2 x) / (1 + k3 y)."""
 
     kind: Literal["log-rational"] = "log-rational"
-    kappa: Kappa
 
 
 Strength = Annotated[Real, Field(ge=0, le=10)]

@@ -1,4 +1,4 @@
-"""``tandem calibrate``: fit the accuracy mapping of a scenario to what is measured on a task."""
+"""``tandem calibrate``: fit the accuracy mapping of a scenario to accuracies measured on a task."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_js
 from tandem.cli.task_options import DataOption, progress_bar, task_overrides, task_spinner
 from tandem.errors import InputError
 from tandem.scenario import load_scenario
+from tandem.scenario.plugins import AccuracyMappingConfig
 
 if TYPE_CHECKING:
     from tandem.federated.calibration.driver import Calibration
@@ -23,44 +24,50 @@ def calibrate(
     scenario: ScenarioArgument = "paper",
     task: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="digits or cifar10; default: the scenario's, or digits.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="digits or cifar10; default: the scenario's task, or digits.", show_default=False
+        ),
     ] = None,
     data: DataOption = None,
     mapping: Annotated[
         str,
         typer.Option(
             metavar="KIND",
-            help="The mapping that scenario.yaml gets: log-exponential, power-law-exponential, log-rational or best.",
+            help=f"Mapping of scenario.yaml: {', '.join(AccuracyMappingConfig.choices)} or best.",
         ),
     ] = "best",
-    worlds: Annotated[int, typer.Option(min=1, max=1000, help="Independent courses of drift to average over.")] = 8,
+    worlds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Independent realisations of the drift to average over.")
+    ] = 8,
     rounds: Annotated[
         int | None,
-        typer.Option(min=9, max=10_000, help="Rounds in each of them; default: the scenario's.", show_default=False),
+        typer.Option(
+            min=9, max=10_000, help="Rounds of each realisation; default: the scenario's.", show_default=False
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Of all randomness.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")] = 0,
     overrides: SetOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: calibrations/SCENARIO-TASK.", show_default=False)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit the accuracy mapping to a task: measure real accuracy over data volume, age of data and age of model.
+    """Fit the accuracy mapping to a task: measure real accuracy over data volume, data age and model age.
 
-    Writes scenario.yaml, the scenario with the fitted constants, and one for each of the three mappings;
-    calibration.json with the goodness of each fit; measurements.csv; and a figure. (How the constants of the paper
-    preset were chosen is something else, see docs/system-model.md.) Interrupted or killed, the same command goes on
-    where it stopped.
+    Writes scenario.yaml, the scenario with the fitted constants, and one scenario for each mapping; calibration.json
+    with the quality of each fit; measurements.csv; and a figure. If the command is interrupted, run it again: it
+    continues from the last finished measurement. (docs/system-model.md explains how the constants of the paper preset
+    were chosen.)
     """
     changes = list(overrides or [])
     if task is not None or load_scenario(scenario).accuracy.task is None:
         changes = task_overrides(task or "digits", data) + changes
     elif data is not None:
-        raise InputError(f"--data {data}: belongs to a --task; name it, or set accuracy.task.path.")
+        raise InputError(f"--data {data}: needs --task; name the task, or set accuracy.task.path.")
     loaded = load_scenario(scenario, changes)
     assert loaded.accuracy.task is not None
 
-    # JAX takes a second to import; what needs it comes after the arguments are known to be readable.
+    # Importing JAX takes a second, so arguments are checked before.
     from tandem.federated.build import build_system
     from tandem.federated.calibration.driver import RESULT, SO_FAR, check_kind, write_calibration
     from tandem.federated.calibration.driver import calibrate as fit_to_task
@@ -71,23 +78,23 @@ def calibrate(
     folder = results_folder(out or Path("calibrations") / f"{loaded.name}-{kind}", RESULT, SO_FAR)
     with task_spinner(loaded):
         system = build_system(loaded)
-    with progress_bar(f"Measuring accuracy on {kind}, {worlds} worlds a cell") as progress:
+    with progress_bar(f"Measuring accuracy on {kind}, {worlds} realisations of the drift") as progress:
         how = (worlds, rounds, seed, mapping)
-        found = fit_to_task(loaded, system, *how, lambda done, of: progress(done, of, "cells"), folder)
+        calibration = fit_to_task(loaded, system, *how, lambda done, total: progress(done, total, "cells"), folder)
     with spinner("Writing the scenario and the figure"):
-        write_calibration(folder, found)
+        write_calibration(folder, calibration)
     if as_json:
-        print_json({**found.document(), "folder": str(folder)})
+        print_json({**calibration.document(), "folder": str(folder)})
         return
-    _print(found, folder)
+    _print(calibration, folder)
 
 
-def _print(found: Calibration, folder: Path) -> None:
+def _print(calibration: Calibration, folder: Path) -> None:
     out = make_console()
-    low, high = found.measured.accuracy.min(), found.measured.accuracy.max()
+    low, high = calibration.measured.accuracy.min(), calibration.measured.accuracy.max()
     out.print(
-        f"Measured {found.measured.accuracy.size} accuracies from {low:.3f} to {high:.3f}; "
-        f"pre-trained, before drift: {found.measured.pretrained:.3f}",
+        f"Measured {calibration.measured.accuracy.size} accuracies from {low:.3f} to {high:.3f}; "
+        f"pre-trained, before drift: {calibration.measured.pretrained:.3f}",
         highlight=False,
     )
     rows = [
@@ -100,9 +107,11 @@ def _print(found: Calibration, folder: Path) -> None:
             "R²": f"{fit.device.r2:.3f}",
             "RMSE": f"{fit.device.rmse:.4f}",
         }
-        for fit in found.fits
+        for fit in calibration.fits
     ]
     print_table(out, rows, NUMBERS, spare=("RMSE (age 0)", "R² (age 0)"))
     out.print(
-        f"Written to {folder}/; {folder / 'scenario.yaml'} has {found.chosen.kind}", highlight=False, soft_wrap=True
+        f"Written to {folder}/; {folder / 'scenario.yaml'} uses {calibration.chosen.kind}",
+        highlight=False,
+        soft_wrap=True,
     )

@@ -1,7 +1,7 @@
-"""From a task to the constants of the accuracy mapping, as a scenario that anybody can use.
+"""Calibrate the accuracy mapping: measure accuracy on a task, fit the mappings, write scenarios with the constants.
 
-Not to be confused with the calibration of the ``paper`` preset (docs/system-model.md), which chose values for what the
-paper leaves open, with no data at all.
+The calibration of the ``paper`` preset is something else (docs/system-model.md): it chose values for what the paper
+leaves open, without any data.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tandem.federated.calibration.fit import Fit, fit_all
 from tandem.federated.calibration.grid import VOLUMES, Measurements, measure, plan_for
 from tandem.federated.plots import write_calibration_figure
 from tandem.federated.simulation import FederatedSimulation
+from tandem.feel.accuracy import mappings_by_kind
 from tandem.feel.system import System
 from tandem.io.atomic import atomic_write
 from tandem.scenario import Scenario, dump_scenario
@@ -32,26 +33,25 @@ from tandem.scenario.plugins import AccuracyMappingConfig
 RESULT, SCENARIO, TABLE, FIGURE = "calibration.json", "scenario.yaml", "measurements.csv", "calibration.png"
 SO_FAR = "measured-so-far.json"
 COLUMNS = ("samples", "data_age_s", "model_age_s", "accuracy", "standard_error")
-FEWEST_ROUNDS = 9  # of a measurement
-MAPPINGS = ("log-exponential", "log-rational", "power-law-exponential")  # the paper's default, then its variants
+MIN_ROUNDS = 9  # of a measurement
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, and what came of it."""
+    """The measurements on a task and the mappings fitted to them."""
 
-    scenario: Scenario  # as given
+    scenario: Scenario  # with the task
     measured: Measurements
     fits: list[Fit]  # the best first
-    chosen: Fit
-    how: dict[str, Any]  # seed, worlds, rounds: what it takes to do it again
+    chosen: Fit  # the one that scenario.yaml gets
+    how: dict[str, Any]  # seed, worlds, rounds: everything needed to repeat the measurement
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the calibration as a JSON document."""
         assert self.scenario.accuracy.task is not None
         return {
             "scenario": self.scenario.name,
-            "task": self.scenario.accuracy.task.model_dump(mode="json", exclude={"path"}),  # which is of one machine
+            "task": self.scenario.accuracy.task.model_dump(mode="json", exclude={"path"}),  # differs between machines
             **self.how,
             "pretrained": self.measured.pretrained,
             "accuracy_range": [float(self.measured.accuracy.min()), float(self.measured.accuracy.max())],
@@ -59,8 +59,8 @@ class Calibration:
             "fits": [fit.document() for fit in self.fits],
         }
 
-    def calibrated(self, fit: Fit) -> Scenario:
-        """The scenario with a fit's constants, and without the task: estimated accuracy costs nothing."""
+    def with_fit(self, fit: Fit) -> Scenario:
+        """Return the scenario with the constants of a fit and without the task, so that accuracy is estimated."""
         accuracy = self.scenario.accuracy
         changes = {
             "mapping": AccuracyMappingConfig.parse({"kind": fit.kind, "kappa": fit.kappa}),
@@ -91,7 +91,7 @@ def calibrate(
     simulation = system.measured_accuracy
     assert isinstance(simulation, FederatedSimulation)
     round_s = max(scenario.limits.round_floor_s, scenario.limits.idle_round_s)
-    length = max(FEWEST_ROUNDS, scenario.rounds) if rounds is None else rounds
+    length = max(MIN_ROUNDS, scenario.rounds) if rounds is None else rounds
     plan = plan_for(simulation, system.size, round_s, max(VOLUMES), length)
     how = {"seed": seed, "worlds": worlds, "rounds": length, "round_s": round_s, "trainers": plan.trainers}
     cache = None if folder is None else MeasurementCache(folder / SO_FAR, measurement_id(scenario, simulation, how))
@@ -109,40 +109,40 @@ def measurement_id(scenario: Scenario, simulation: FederatedSimulation, how: dic
 
 
 def chosen_fit(fits: list[Fit], kind: str) -> Fit:
-    """The fit of a kind, or the best."""
+    """Return the fit of a kind of mapping, or the best fit."""
     check_kind(kind)
     return fits[0] if kind == "best" else next(fit for fit in fits if fit.kind == kind)
 
 
 def check_kind(kind: str) -> None:
-    """Refuse what is no mapping, before anything is measured for it."""
-    known = ["best", *MAPPINGS]
+    """Refuse an unknown mapping, before anything is measured."""
+    known = ["best", *mappings_by_kind()]
     if kind not in known:
-        raise InputError(f"--mapping {kind}: is not a mapping that can be fitted; {did_you_mean(kind, known)}.")
+        raise InputError(f"--mapping {kind}: is not an accuracy mapping; {did_you_mean(kind, known)}.")
 
 
-def write_calibration(folder: Path, found: Calibration) -> None:
-    """Write the scenario (and one for each mapping), the measurements, the figure, and last the result."""
-    assert found.scenario.accuracy.task is not None
-    task = found.scenario.accuracy.task.kind
-    for fit in found.fits:
-        _write(folder / f"{fit.kind}.yaml", _as_yaml(found, fit, task))
-    _write(folder / SCENARIO, _as_yaml(found, found.chosen, task))
+def write_calibration(folder: Path, calibration: Calibration) -> None:
+    """Write the scenario (and one for each mapping), the measurements, the figure, and last calibration.json."""
+    assert calibration.scenario.accuracy.task is not None
+    task = calibration.scenario.accuracy.task.kind
+    for fit in calibration.fits:
+        _write(folder / f"{fit.kind}.yaml", _as_yaml(calibration, fit, task))
+    _write(folder / SCENARIO, _as_yaml(calibration, calibration.chosen, task))
     with atomic_write(folder / TABLE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows(found.measured.rows())
-    write_calibration_figure(folder / FIGURE, f"Accuracy measured on {task}", found.measured, found.fits)
-    _write(folder / RESULT, json.dumps(found.document(), indent=2, allow_nan=False) + "\n")
+        writer.writerows(calibration.measured.rows())
+    write_calibration_figure(folder / FIGURE, f"Accuracy measured on {task}", calibration.measured, calibration.fits)
+    _write(folder / RESULT, json.dumps(calibration.document(), indent=2, allow_nan=False) + "\n")
     (folder / SO_FAR).unlink(missing_ok=True)
 
 
-def _as_yaml(found: Calibration, fit: Fit, task: str) -> str:
+def _as_yaml(calibration: Calibration, fit: Fit, task: str) -> str:
     note = (
         f"# The accuracy part was fitted to measurements on the task {task} by 'tandem calibrate':\n"
         f"# {fit.kind}, R2 {fit.device.r2:.3f}, RMSE {fit.device.rmse:.4f} over volumes and ages.\n"
     )
-    return note + dump_scenario(found.calibrated(fit))
+    return note + dump_scenario(calibration.with_fit(fit))
 
 
 def _write(path: Path, text: str) -> None:

@@ -67,23 +67,23 @@ def fingerprint(task: Task, data: TaskData, recipe: PretrainConfig, seed: int) -
 def cache_path(task: Task, data: TaskData, recipe: PretrainConfig, seed: int) -> Path:
     """Where the model is kept if nobody says otherwise."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "tandem" / "pretrained" / f"{task.written.kind}-{fingerprint(task, data, recipe, seed)}.safetensors"
+    return cache / "tandem" / "pretrained" / f"{task.config.kind}-{fingerprint(task, data, recipe, seed)}.safetensors"
 
 
 def load_pretrained(task: Task, data: TaskData, seed: int = 0) -> Pretrained:
     """The model of a task: the user's, the kept one, the shipped one, or, if that takes seconds only, one made now."""
-    if task.written.pretrained_path is not None:
-        return read_pretrained(task, task.written.pretrained_path)
+    if task.config.pretrained_path is not None:
+        return read_pretrained(task, task.config.pretrained_path)
     path = cache_path(task, data, task.pretrain_config, seed)
     if path.exists():
         return read_pretrained(task, path)
     if task.shipped is not None:
         return read_pretrained(task, task.shipped)
     if not task.pretrain_config.quick:
-        data_option = f" --data {task.written.path}" if hasattr(task.written, "path") else ""
+        data_option = f" --data {task.config.path}" if hasattr(task.config, "path") else ""
         raise InputError(
-            f"the task {task.written.kind}: has no pre-trained model yet; make one with "
-            f"'tandem pretrain {task.written.kind}{data_option}', or name one as accuracy.task.pretrained_path."
+            f"the task {task.config.kind}: has no pre-trained model yet; make one with "
+            f"'tandem pretrain {task.config.kind}{data_option}', or name one as accuracy.task.pretrained_path."
         )
     return pretrain(task, data, path, task.pretrain_config, seed)
 
@@ -91,10 +91,8 @@ def load_pretrained(task: Task, data: TaskData, seed: int = 0) -> Pretrained:
 def read_pretrained(task: Task, path: Path) -> Pretrained:
     """A model from its file."""
     arrays, note = read_arrays(path)
-    if note.get("task") != task.written.kind or "accuracy" not in note:
-        raise InputError(
-            f"{path}: is not a pre-trained model for {task.written.kind}; make one with 'tandem pretrain'."
-        )
+    if note.get("task") != task.config.kind or "accuracy" not in note:
+        raise InputError(f"{path}: is not a pre-trained model for {task.config.kind}; make one with 'tandem pretrain'.")
     blank = eqx.filter_eval_shape(task.model, jax.random.key(0))
     return Pretrained(restore_arrays(blank, arrays, path), float(note["accuracy"]), path)
 
@@ -110,7 +108,7 @@ def pretrain(
     """Train and keep; if it was stopped before, go on bit for bit from what was saved on the way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     halfway = path.with_name(f"{path.stem}.unfinished.safetensors")
-    known = {"task": task.written.kind, "fingerprint": fingerprint(task, data, recipe, seed)}
+    known = {"task": task.config.kind, "fingerprint": fingerprint(task, data, recipe, seed)}
     key = jax.random.key(seed)
     images, labels = jnp.asarray(data.pretraining.images), jnp.asarray(data.pretraining.labels)
     batch = min(recipe.batch, len(labels))
