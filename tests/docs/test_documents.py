@@ -15,10 +15,19 @@ import yaml
 from fakes import FakeExecutor
 from tandem.experiments.plotting import label
 from tandem.experiments.reference_front import reference_front
+from tandem.federated import TASKS
 from tandem.feel import build_system
+from tandem.feel.accuracy import MAPPINGS
+from tandem.feel.arrivals import ARRIVALS
 from tandem.learn import ALGORITHMS, Algorithm, init_checkpoint, train
 from tandem.scenario import load_scenario
-from tandem.scenario.plugins import Cifar10TaskConfig, DigitsTaskConfig, TaskConfig
+from tandem.scenario.plugins import (
+    AccuracyMappingConfig,
+    ArrivalsConfig,
+    Cifar10TaskConfig,
+    DigitsTaskConfig,
+    TaskConfig,
+)
 from tandem.stats import mean
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,11 +40,14 @@ def python_blocks(document: str) -> str:
 
 @pytest.fixture
 def registered() -> Iterator[dict[str, type[Algorithm]]]:
-    """The algorithms, without what a document adds to them once it has been read."""
-    before = dict(ALGORITHMS)
-    yield before
-    ALGORITHMS.clear()
-    ALGORITHMS.update(before)
+    """The algorithms before a document adds its own. Afterwards every registry is as it was."""
+    configs = (AccuracyMappingConfig, ArrivalsConfig, TaskConfig)
+    registries: list[dict[Any, Any]] = [ALGORITHMS, ARRIVALS, MAPPINGS, TASKS, *(config.choices for config in configs)]
+    before = [dict(registry) for registry in registries]
+    yield before[0]
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
 
 
 SHOWN = ["README.md", *(f"docs/{name}.md" for name in ("environments", "extending", "federated", "reproducing"))]
