@@ -165,14 +165,14 @@ def test_oracle_tables_match_data() -> None:
     text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
     by_c_moppo = []
     columns = [(f"results/{task}", algorithm) for task in ("digits", "cifar10") for algorithm in ("c-moppo", "pc-ppo")]
-    for learned_from in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
+    for reward_source in ("log-exponential", "log-rational", "power-law-exponential", "oracle"):
         row = []
         for folder, algorithm in columns:
-            marks = rows_of("accuracy-mapping", folder, algorithm=algorithm, learned_from=learned_from)
+            marks = rows_of("accuracy-mapping", folder, algorithm=algorithm, reward_source=reward_source)
             last = {mark["seed"]: float(mark["hypervolume"]) for mark in marks}  # marks are in order
             assert len(last) == (10 if folder == "results/digits" else 3)
             row.append(str(mean(list(last.values()))))
-        assert f"| {learned_from} | " + " | ".join(row) + " |" in text
+        assert f"| {reward_source} | " + " | ".join(row) + " |" in text
         by_c_moppo.append((row[0], row[2]))
     *estimates, (digits, cifar10) = by_c_moppo
     means = [[one.split()[0] for one in task] for task in zip(*estimates, strict=True)]
@@ -191,7 +191,7 @@ def test_most_accurate_policies_table_matches_data() -> None:
         cells = []
         for task, seeds in (("digits", 10), ("cifar10", 3)):
             for algorithm in ("c-moppo", "pc-ppo"):
-                rows = rows_of("accuracy-mapping-ends", f"results/{task}", algorithm=algorithm, learned_from=name)
+                rows = rows_of("accuracy-mapping-ends", f"results/{task}", algorithm=algorithm, reward_source=name)
                 assert len(rows) == seeds
                 cells.append(f"{sum(float(row['best_accuracy']) for row in rows) / seeds:.3f}")
         assert in_federated(name, cells)

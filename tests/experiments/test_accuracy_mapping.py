@@ -1,10 +1,10 @@
-"""Accuracy that is estimated where policies learn and measured where they are judged: from cells to statements."""
+"""Policies that learn from estimated accuracy and are evaluated by measured accuracy: from trials to claims."""
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from fakes import FakeExecutor
 from tandem.api import open_run
 from tandem.errors import InputError
 from tandem.experiments import calibrate_scale, make_plan, reproduce
-from tandem.experiments.figures.accuracy_mapping import _faster, best_in_each, reward_sources, total_decrease, trials
+from tandem.experiments.figures.accuracy_mapping import best_in_each, reward_sources, trials
 from tandem.experiments.plotting import COMPARED
 from tandem.experiments.report import Report
 from tandem.experiments.reward_source import RewardSource
@@ -33,16 +33,17 @@ SMALL = SMOKE.model_copy(
 )
 
 
-def pretended(volume: Any, out: Path, names: tuple[str, ...] = ("accuracy-mapping",)) -> Report:
-    return reproduce(make_plan(names, ON_DIGITS), out, FakeExecutor(hypervolume=volume))
+def fake_report(hypervolume: Callable[[Trial], float], out: Path, names: tuple[str, ...]) -> Report:
+    return reproduce(make_plan(names, ON_DIGITS), out, FakeExecutor(hypervolume=hypervolume))
 
 
 def verdicts(report: Report) -> dict[str, str]:
-    return {one.stated: one.verdict for section in report.sections for one in section.claims}
+    return {row["id"]: row["verdict"] for row in report.claims()}
 
 
-def test_a_mapping_is_trained_on_and_the_task_evaluation_scenario() -> None:
-    mapped, oracle = (ON_DIGITS.trial("c-moppo", 0, reward_source=one) for one in (FITTED[1], FITTED[0].as_oracle()))
+def test_trial_is_trained_on_the_mapping_and_evaluated_on_the_task() -> None:
+    sources = (FITTED[1], FITTED[0].as_oracle())
+    mapped, oracle = (ON_DIGITS.trial("c-moppo", 0, reward_source=source) for source in sources)
     assert mapped.scenario().accuracy.task is None
     measured = mapped.evaluation_scenario()
     assert measured is not None
@@ -53,103 +54,79 @@ def test_a_mapping_is_trained_on_and_the_task_evaluation_scenario() -> None:
     assert SMOKE.trial("c-moppo", 0).evaluation_scenario() is None
 
 
-def test_the_table_of_the_three_best_shares_its_cells() -> None:
+def test_top3_shares_its_trials_and_has_curves_only_where_they_are_drawn() -> None:
     own = trials(ON_DIGITS, ("c-moppo", "pc-ppo"))
     assert len(set(own)) == 2 * 4 * ON_DIGITS.seeds
     assert set(make_plan(["top3"], ON_DIGITS, ["c-moppo", "pc-ppo"]).trials()) < set(own)
-    # Nobody draws the course of the others, and measuring costs.
-    marks = {cell.algorithm: cell.curve_points for cell in make_plan(["top3"], ON_DIGITS).trials()}
-    assert marks == {name: ON_DIGITS.curve_points if name in ("c-moppo", "pc-ppo") else 1 for name in COMPARED}
+    points = {trial.algorithm: trial.curve_points for trial in make_plan(["top3"], ON_DIGITS).trials()}
+    assert points == {name: ON_DIGITS.curve_points if name in ("c-moppo", "pc-ppo") else 1 for name in COMPARED}
     assert ON_DIGITS.curve_points > 1
 
 
-def test_where_rounds_of_an_oracle_are_dear_the_table_learns_longer(tmp_path: Path) -> None:
-    grounds = [replace(one, task="cifar10") for one in FITTED]
-    scale = FULL.for_task("cifar10", grounds)
+def test_top3_trains_longer_where_an_oracle_is_expensive(tmp_path: Path) -> None:
+    sources = [replace(one, task="cifar10") for one in FITTED]
+    scale = FULL.for_task("cifar10", sources)
     table, mapped = make_plan(["top3"], scale).trials(), make_plan(["accuracy-mapping"], scale).trials()
-    assert {cell.changes["budget"] for cell in table} == {FULL.budget}
-    assert {cell.changes["budget"] for cell in mapped} == {scale.budget}
+    assert {trial.changes["budget"] for trial in table} == {FULL.budget}
+    assert {trial.changes["budget"] for trial in mapped} == {scale.budget}
     assert scale.budget < FULL.budget
-    assert {cell.reward_source for cell in table} == {grounds[0]}
+    assert {trial.reward_source for trial in table} == {sources[0]}
     report = reproduce(make_plan(["top3"], scale), tmp_path, FakeExecutor())
-    assert "unless a section says otherwise" in report.facts[0]
     assert f"{FULL.budget:,} rounds" in report.sections[0].about
 
 
-def as_the_paper_has_it(cell: Trial) -> float:
-    """The oracle a little ahead, all mappings alike."""
-    assert cell.reward_source is not None
-    return 60.0 if cell.reward_source.oracle else 58.5 + 0.1 * (cell.reward_source.mapping == MAPPINGS[2])
+def papers_hypervolume(trial: Trial) -> float:
+    """The oracle slightly ahead, all mappings alike."""
+    assert trial.reward_source is not None
+    return 60.0 if trial.reward_source.oracle else 58.5 + 0.1 * (trial.reward_source.mapping == MAPPINGS[2])
 
 
-def test_what_is_as_in_the_paper_agrees(tmp_path: Path) -> None:
-    said = verdicts(pretended(as_the_paper_has_it, tmp_path, ("all",)))
-    assert said["C-MOPPO on mappings ends less than 5% below its oracle."] == "agrees"
-    assert said["C-MOPPO on mappings ends within 1.31%, whichever it is."] == "agrees"
-    assert said["C-MOPPO converges faster on mappings than its oracle."] == "open"  # curves of one shape
-    assert said["Ours: Tandem on mappings ends less than 5% below its oracle."] == "agrees"
-    assert "C-MOPPO has the best accuracy of all (89.1 %)." in said
-    rows = list(csv.DictReader((tmp_path / "accuracy-mapping.csv").open()))
-    assert {row["learned_from"] for row in rows} == {*MAPPINGS, "oracle"}
+@pytest.fixture(scope="module")
+def papers_report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    out = tmp_path_factory.mktemp("reproduced")
+    return fake_report(papers_hypervolume, out, ("all",)), out
+
+
+def test_results_as_in_the_paper_agree(papers_report: tuple[Report, Path]) -> None:
+    report, out = papers_report
+    found = verdicts(report)
+    assert found["mapping-c-moppo-gap"] == found["mapping-c-moppo-spread"] == "agrees"
+    assert found["mapping-c-moppo-faster"] == "open"  # all curves have the same shape
+    assert found["mapping-pc-ppo-gap"] == "agrees"
+    assert "top3-c-moppo-accuracy" in found
+    rows = list(csv.DictReader((out / "accuracy-mapping.csv").open()))
+    assert {row["reward_source"] for row in rows} == {*MAPPINGS, "oracle"}
     assert len(rows) == 2 * 4 * ON_DIGITS.seeds * ON_DIGITS.curve_points
     for name in ("accuracy-mapping.png", "accuracy-mapping.svg", "accuracy-mapping-estimates.csv", "top3.csv"):
-        assert (tmp_path / name).stat().st_size > 100
+        assert (out / name).stat().st_size > 100
 
 
-def test_the_ends_of_fronts_are_told(tmp_path: Path) -> None:
+def test_extremes_of_fronts_are_written(papers_report: tuple[Report, Path]) -> None:
     assert list(best_in_each(np.array([[0.5, 2.0, 9.0], [0.7, 3.0, 4.0], [0.6, 2.5, 1.0]]))) == [0.7, 2.0, 1.0]
-    report = pretended(as_the_paper_has_it, tmp_path)
-    rows = list(csv.DictReader((tmp_path / "accuracy-mapping-ends.csv").open()))
+    _, out = papers_report
+    rows = list(csv.DictReader((out / "accuracy-mapping-ends.csv").open()))
     assert len(rows) == 2 * 4 * ON_DIGITS.seeds
-    one = ON_DIGITS.trial("c-moppo", 0, reward_source=FITTED[0].as_oracle())
-    result = read_result(one, tmp_path)
+    result = read_result(ON_DIGITS.trial("c-moppo", 0, reward_source=FITTED[0].as_oracle()), out)
     assert result is not None
-    [found] = [r for r in rows if (r["algorithm"], r["learned_from"], r["seed"]) == ("c-moppo", "oracle", "0")]
-    assert float(found["best_accuracy"]) == pytest.approx(result.front[:, 0].max())
-    assert float(found["best_latency_s"]) == pytest.approx(result.front[:, 1].min())
-    assert float(found["best_energy_j"]) == pytest.approx(result.front[:, 2].min())
-    assert [table.title for table in report.sections[0].tables].count(
-        "The ends of the fronts, by measured accuracy"
-    ) == 1
+    [row] = [r for r in rows if (r["algorithm"], r["reward_source"], r["seed"]) == ("c-moppo", "oracle", "0")]
+    assert float(row["best_accuracy"]) == pytest.approx(result.front[:, 0].max())
+    assert float(row["best_latency_s"]) == pytest.approx(result.front[:, 1].min())
+    assert float(row["best_energy_j"]) == pytest.approx(result.front[:, 2].min())
 
 
-def test_what_is_not_disagrees(tmp_path: Path) -> None:
-    def far_apart(cell: Trial) -> float:
-        assert cell.reward_source is not None
-        return 60.0 if cell.reward_source.oracle else 50.0 + 2 * MAPPINGS.index(cell.reward_source.mapping)
+def test_results_unlike_the_paper_disagree(tmp_path: Path) -> None:
+    def far_apart(trial: Trial) -> float:
+        assert trial.reward_source is not None
+        return 60.0 if trial.reward_source.oracle else 50.0 + 2 * MAPPINGS.index(trial.reward_source.mapping)
 
-    report = pretended(far_apart, tmp_path)
-    said = verdicts(report)
-    assert said["C-MOPPO on mappings ends less than 5% below its oracle."] == "disagrees"
-    assert said["C-MOPPO on mappings ends within 1.31%, whichever it is."] == "disagrees"
-    found = {one.stated: one.found for one in report.sections[0].claims}
-    assert (
-        "power-law-exponential and log-exponential, by 8.00"
-        in found["C-MOPPO on mappings ends within 1.31%, whichever it is."]
-    )
+    report = fake_report(far_apart, tmp_path, ("accuracy-mapping",))
+    found = verdicts(report)
+    assert found["mapping-c-moppo-gap"] == found["mapping-c-moppo-spread"] == "disagrees"
+    numbers = {row["id"]: row["ours"] for row in report.claims()}["mapping-c-moppo-spread"]
+    assert numbers == "gap of log-exponential to power-law-exponential: 8.00 [8.00, 8.00] %"
 
 
-def test_who_converges_faster_is_open_if_most_did_before_anybody_looked() -> None:
-    slow, fast = (np.array([[100, start, 0], [200, 55.0, 0], [300, 60.0, 0]]) for start in (30.0, 54.0))
-    early = np.array([[100, 59.0, 0], [200, 60.0, 0], [300, 60.0, 0]])
-    assert (
-        _faster("", {"a": [fast, fast]}, [slow, slow]).verdict == "open"
-    )  # both between the second mark and the third
-    late = np.array([[100, 30.0, 0], [200, 40.0, 0], [300, 60.0, 0]])
-    assert _faster("", {"a": [slow, slow]}, [late, late]).verdict == "agrees"
-    assert _faster("", {"a": [late, late]}, [slow, slow]).verdict == "disagrees"
-    unknown = _faster("", {"a": [early, early]}, [early, late])
-    assert unknown.verdict == "open"
-    assert "3 of 4 trainings" in unknown.found
-
-
-def test_falls_by_hand() -> None:
-    curve = np.array([[100, 50.0, 0], [200, 60.0, 0], [300, 55.0, 0], [400, 40.0, 0], [500, 50.0, 0]])
-    assert total_decrease(curve) == pytest.approx(20 / 50)
-    assert total_decrease(curve[:2]) == 0
-
-
-def test_what_goes_with_a_task_and_what_without() -> None:
+def test_experiments_are_refused_without_or_with_a_task() -> None:
     with pytest.raises(InputError, match=r"devices: cannot be measured on a task; leave --task out"):
         make_plan(["devices"], ON_DIGITS)
     with pytest.raises(InputError, match=r"accuracy-mapping: needs a task; add one"):
@@ -169,7 +146,8 @@ def on_digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scale, Path]:
         return calibrate_scale(SMALL, "digits", out=out), out
 
 
-def test_a_calibration_is_kept(on_digits: tuple[Scale, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_calibration_is_reused(on_digits: tuple[Scale, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     scale, out = on_digits
     written = json.loads((out / "calibration-digits" / "calibration.json").read_text())
     fits = {fit["kind"]: (tuple(fit["kappa"]), fit["model_decay_per_s"]) for fit in written["fits"]}
@@ -180,21 +158,22 @@ def test_a_calibration_is_kept(on_digits: tuple[Scale, Path], monkeypatch: pytes
         calibrate_scale(SMOKE, "digits", out=out)
 
 
-def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
-    """One mapping and the oracle, two seeds in one program each: what is delivered is what the truth says of it."""
+@pytest.mark.slow
+def test_results_are_the_measured_values_of_the_delivered_policies(on_digits: tuple[Scale, Path]) -> None:
+    """One mapping and the oracle, two seeds in one program each."""
     scale, out = on_digits
     scale = scale.model_copy(update={"reward_sources": scale.reward_sources[:1]})
-    what = make_plan(["accuracy-mapping"], scale, ["pc-ppo"])
-    report = reproduce(what, out, seeds_per_job=2)
-    assert "Behind it are log-exponential" in report.sections[0].claims[0].found
-    for ground in reward_sources(scale):
-        cell = scale.trial("pc-ppo", 1, reward_source=ground)
-        result, run = read_result(cell, out), open_run(trial_dir(cell, out) / RUN)
-        truth = cell.evaluation_scenario()
+    plan = make_plan(["accuracy-mapping"], scale, ["pc-ppo"])
+    report = reproduce(plan, out, seeds_per_job=2)
+    assert report.claims()[0]["ours"].startswith("gap of log-exponential:")
+    for source in reward_sources(scale):
+        trial = scale.trial("pc-ppo", 1, reward_source=source)
+        result, run = read_result(trial, out), open_run(trial_dir(trial, out) / RUN)
+        scenario = trial.evaluation_scenario()
         assert result is not None
-        assert truth is not None
-        seeds = FINAL_EVALUATION_SEEDS[: ground.episodes]
-        again = evaluate(build_system(truth), run.policies(), run.front, seeds, run.config.tolerance).front
+        assert scenario is not None
+        seeds = FINAL_EVALUATION_SEEDS[: source.episodes]
+        again = evaluate(build_system(scenario), run.policies(), run.front, seeds, run.options.tolerance).front
         np.testing.assert_allclose(result.front, again.objectives, rtol=2e-3)
         assert result.curve[-1, 1] == pytest.approx(again.hypervolume, rel=2e-3)
         assert len(result.curve) == scale.curve_points
@@ -202,5 +181,5 @@ def test_from_calibration_to_report(on_digits: tuple[Scale, Path]) -> None:
         assert result.fidelity["rounds"] > 100
         assert 0 < result.fidelity["rmse"] < 1
         assert np.all(to_user_units(again.points) > -1)
-    again_out = reproduce(what, out, FakeExecutor(fails=lambda trial: True))  # everything is finished already
-    assert verdicts(again_out) == verdicts(report)
+    again_report = reproduce(plan, out, FakeExecutor(fails=lambda trial: True))  # everything is finished already
+    assert verdicts(again_report) == verdicts(report)

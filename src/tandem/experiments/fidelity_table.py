@@ -1,46 +1,51 @@
-"""How estimates of accuracy compare with what is measured under the policies that were learned."""
+"""How estimated accuracy compares with measured accuracy under the learned policies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
-from tandem.experiments.claims import Table, write_csv
 from tandem.experiments.plotting import label
+from tandem.experiments.report import Table
+from tandem.experiments.tables import Rows, group_rows
 from tandem.experiments.trial import TrialResult
 from tandem.stats import mean
 
-NUMBERS = ("rounds", "measured", "estimated", "correlation", "rmse", "bias")
+METRICS = ("rounds", "measured", "estimated", "correlation", "rmse", "bias")
+ALL, ROUND_MEANS = "all", "round means"  # scopes, beside the names of devices
 NOTE = (
-    "Estimated and measured accuracy are compared in every round of every device, under the best policy of each "
+    "Estimated and measured accuracy are compared in every round of every device, under the best policy in each "
     "objective and the knee of each front."
 )
 
 
-def fidelity_table(groups: Iterable[tuple[str, str, Sequence[TrialResult]]], task: str) -> Table:
-    """A row for each algorithm and what it learned from: means over seeds."""
+def fidelity_rows(groups: Iterable[tuple[str, str, Sequence[TrialResult]]]) -> Rows:
+    """Return rows of metrics for each algorithm and reward source: over all rounds, round means, and by device."""
     rows = []
-    for algorithm, ground, results in groups:
-        found = [result.fidelity for result in results if result.fidelity]
-        means = (_mean([one[name] for one in found]) for name in ("measured", "estimated", "correlation", "rmse"))
-        rows.append((label(algorithm), ground, *means, _mean([one["fleet_rounds"]["correlation"] for one in found])))
-    headings = ("", "learned from", "measured", "estimated", "correlation", "RMSE", "correlation of round means")
-    return Table(f"Accuracy by device and round, estimated and measured on {task}", headings, tuple(rows))
-
-
-def write_fidelity(path: Path, groups: Iterable[tuple[str, str, Sequence[TrialResult]]]) -> None:
-    """Write what the table is made of, and the same for every device."""
-    rows: list[tuple[Any, ...]] = []
-    for algorithm, ground, results in groups:
+    for algorithm, reward_source, results in groups:
         for result in results:
-            found = result.fidelity or {}
-            parts = {"all": found, "round means": found.get("fleet_rounds", {}), **found.get("by_device", {})}
-            seed = result.trial.seed
-            rows += [(algorithm, ground, seed, of, *map(part.get, NUMBERS)) for of, part in parts.items()]
-    write_csv(path, ("algorithm", "learned_from", "seed", "of", *NUMBERS), rows)
+            fidelity = result.fidelity or {}
+            scopes = {
+                ALL: fidelity,
+                ROUND_MEANS: fidelity.get("fleet_rounds", {}),
+                **fidelity.get("by_device", {}),
+            }
+            name = {"algorithm": algorithm, "reward_source": reward_source, "seed": result.trial.seed}
+            for scope, metrics in scopes.items():
+                rows.append({**name, "scope": scope, **{metric: metrics.get(metric) for metric in METRICS}})
+    return rows
 
 
-def _mean(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
+def fidelity_table(rows: Rows, task: str) -> Table:
+    """Make a table of means over seeds, with a row for each algorithm and reward source."""
+    table = []
+    for (algorithm, reward_source), own in group_rows(rows, "algorithm", "reward_source").items():
+        scopes = group_rows(own, "scope")
+        means = [_mean(scopes[ALL,], metric) for metric in ("measured", "estimated", "correlation", "rmse")]
+        table.append((label(algorithm), reward_source, *means, _mean(scopes[ROUND_MEANS,], "correlation")))
+    headings = ("", "reward source", "measured", "estimated", "correlation", "RMSE", "correlation of round means")
+    return Table(f"Accuracy by device and round, estimated and measured on {task}", headings, tuple(table))
+
+
+def _mean(rows: Rows, metric: str) -> str:
+    known = [row[metric] for row in rows if row[metric] is not None]
     return str(mean(known)) if known else "none"

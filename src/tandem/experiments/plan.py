@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.errors import InputError, did_you_mean
-from tandem.experiments.claims import Algorithms, Experiment, ReportSection
 from tandem.experiments.executors import SerialExecutor
+from tandem.experiments.experiment import Algorithms, Experiment, Results
 from tandem.experiments.plotting import label
 from tandem.experiments.registry import ALL, EXPERIMENTS, PAPER_EXPERIMENTS, TASK_EXPERIMENTS
 from tandem.experiments.report import Report, write_report
 from tandem.experiments.scale import Scale
 from tandem.experiments.sweep import Executor, SweepCallback, sweep
-from tandem.experiments.trial import Trial, TrialResult, make_trials_dir
+from tandem.experiments.tables import write_data
+from tandem.experiments.trial import Trial, make_trials_dir
 from tandem.learn.registry import get_algorithm
 
 
@@ -84,11 +85,13 @@ def reproduce(
     return report
 
 
-def make_report(plan: Plan, out: Path, results: dict[Trial, TrialResult]) -> Report:
+def make_report(plan: Plan, out: Path, results: Results) -> Report:
     """Write the data and figures of all experiments, and assemble the report."""
-    sections: list[ReportSection] = [
-        one.section(plan.scale, plan.algorithms_of(one), results, out) for one in plan.experiments
-    ]
+    sections = []
+    for one in plan.experiments:
+        data = one.collect(plan.scale, plan.algorithms_of(one), results, out)
+        write_data(data, out)
+        sections.append(one.section(plan.scale, data, out))
     scale = plan.scale
     devices = sorted({result.device for result in results.values()})
     facts = (

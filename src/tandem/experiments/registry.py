@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandem.experiments.claims import Experiment
+from tandem.experiments.experiment import Experiment
 from tandem.experiments.figures.accuracy_mapping import ACCURACY_MAPPING
 from tandem.experiments.figures.arrivals import ARRIVALS
 from tandem.experiments.figures.beta import BETA

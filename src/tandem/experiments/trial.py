@@ -103,7 +103,7 @@ class TrialResult:
     def document(self) -> dict[str, Any]:
         """Return the result as a JSON document."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        arrays = {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
+        arrays = {name: _finite(value).tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
         return {**plain, **arrays, "trial": self.trial.document()}
 
     @classmethod
@@ -148,6 +148,11 @@ def group_by_seed(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
     for trial in trials:
         groups.setdefault(trial.without_seed, []).append(trial)
     return [tuple(group) for group in groups.values()]
+
+
+def _finite(values: Values) -> NDArray[Any]:
+    """Replace NaN, which JSON does not have, by None."""
+    return np.where(np.isnan(values), None, values)  # type: ignore[call-overload, no-any-return]
 
 
 def _freeze(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``tandem reproduce``: the paper's figures and tables, and the report that puts our numbers beside its statements."""
+"""``tandem reproduce``: the paper's figures and tables, and the report that puts our numbers beside its claims."""
 
 from __future__ import annotations
 
@@ -200,15 +200,12 @@ def _make_executor(name: str, workers: int | None, address: str | None, gpus: fl
 
 
 def _document(report: Report, folder: Path) -> dict[str, object]:
-    return {
-        "folder": str(folder),
-        "verdicts": report.verdicts(),
-        "statements": [
-            {"experiment": section.name, "stated": one.stated, "found": one.found, "verdict": one.verdict}
-            for section in report.sections
-            for one in section.claims
-        ],
-    }
+    statements = [
+        {"experiment": row["experiment"], "id": row["id"], "stated": row["claim"], "paper": row["paper"]}
+        | {"found": row["ours"], "verdict": row["verdict"]}
+        for row in report.claims()
+    ]
+    return {"folder": str(folder), "verdicts": report.verdicts(), "statements": statements}
 
 
 def _print(report: Report, folder: Path) -> None:
@@ -217,7 +214,9 @@ def _print(report: Report, folder: Path) -> None:
     for section in report.sections:
         console.print(f"[bold]{section.title}[/bold] ({section.name})", highlight=False)
         for one in section.claims:
-            console.print(f"  [{colours[one.verdict]}]{one.verdict:9}[/] ", one.stated, highlight=False, soft_wrap=True)
+            console.print(
+                f"  [{colours[one.verdict]}]{one.verdict:9}[/] ", one.claim.text, highlight=False, soft_wrap=True
+            )
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts().items())
-    console.print(f"Statements: {counts}.", highlight=False)
-    console.print(f"Written to {folder}/report.html and report.md", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Claims: {counts}.", highlight=False)
+    console.print(f"Written to {folder}/report.md", highlight=False, markup=False, soft_wrap=True)

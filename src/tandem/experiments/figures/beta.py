@@ -1,4 +1,4 @@
-"""Hypervolume and sparsity of C-MOPPO over beta, the share of the other objectives that it must keep."""
+"""Hypervolume and sparsity of C-MOPPO over beta, the share of the other objectives that it must keep: Fig. 7."""
 
 from __future__ import annotations
 
@@ -6,59 +6,61 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from tandem.experiments.claims import (
-    Algorithms,
-    Experiment,
-    ReportSection,
-    Results,
-    Table,
-    check_claim,
-    write_csv,
-    write_figure,
-)
-from tandem.experiments.plotting import PROPOSED, line_style
+from tandem.experiments.claims import Claim, Trend, check_claims
+from tandem.experiments.experiment import Algorithms, Experiment, Results
+from tandem.experiments.plotting import PROPOSED, add_grid, error_bars, line_style, write_figure
+from tandem.experiments.report import ReportSection, Table
 from tandem.experiments.scale import Scale
+from tandem.experiments.tables import Data, Samples
 from tandem.experiments.trial import Trial
-from tandem.stats import difference, mean
 
-TITLE = "Hypervolume and sparsity of C-MOPPO over beta"
+NAME, TITLE = "beta", "Hypervolume and sparsity of C-MOPPO over beta"
+METRICS = ("hypervolume", "sparsity")
+CLAIMS = (
+    Claim(
+        "beta-hypervolume-rises",
+        "Hypervolume rises with beta.",
+        "hypervolume",
+        Trend((PROPOSED,)),
+        paper="56.6 at 0.5, 75.2 at 0.9",
+    ),
+    Claim(
+        "beta-sparsity-falls",
+        "Sparsity falls with beta.",
+        "sparsity",
+        Trend((PROPOSED,), falls=True),
+        paper="0.56 at 0.5, 0.36 at 0.9",
+    ),
+)
 
 
 def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
-    """C-MOPPO for every beta, whichever algorithms are compared elsewhere."""
-    return [cell for beta in scale.betas for cell in _seeds(scale, beta)]
+    """Return the trials of C-MOPPO for every beta, whichever algorithms are compared elsewhere."""
+    return [trial for beta in scale.betas for trial in _seeds(scale, beta)]
 
 
-def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
-    """Write data and figure, and judge."""
-    volumes = {beta: [results[cell].hypervolume for cell in _seeds(scale, beta)] for beta in scale.betas}
-    sparsities = {beta: [results[cell].sparsity for cell in _seeds(scale, beta)] for beta in scale.betas}
+def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
+    """Collect hypervolume and sparsity of every trial."""
     rows = [
-        (beta, seed, volumes[beta][seed], sparsities[beta][seed]) for beta in scale.betas for seed in range(scale.seeds)
+        {"beta": beta, "seed": trial.seed} | {metric: getattr(results[trial], metric) for metric in METRICS}
+        for beta in scale.betas
+        for trial in _seeds(scale, beta)
     ]
-    write_csv(out / "beta.csv", ("beta", "seed", "hypervolume", "sparsity"), rows)
-    low, high = scale.betas[0], scale.betas[-1]
-    grows = difference(volumes[high], volumes[low])
-    falls = difference(sparsities[low], sparsities[high])
-    table = tuple((f"{beta:g}", str(mean(volumes[beta])), str(mean(sparsities[beta]))) for beta in scale.betas)
+    return {NAME: rows}
+
+
+def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
+    """Check the claims, make the table and draw the figure."""
+    samples = Samples.from_rows([{"algorithm": PROPOSED, **row} for row in data[NAME]], METRICS, "beta")
+    columns = [samples.line(metric, PROPOSED) for metric in METRICS]
+    rows = tuple((f"{beta:g}", *map(str, row)) for beta, *row in zip(samples.values, *columns, strict=True))
     return ReportSection(
-        name="beta",
+        name=NAME,
         title=TITLE,
         about="The paper's Fig. 7.",
-        claims=(
-            check_claim(
-                "Hypervolume rises with beta, from 56.6 at 0.5 to 75.2 at 0.9.",
-                f"From {mean(volumes[low])} at {low:g} to {mean(volumes[high])} at {high:g}: {grows}.",
-                grows,
-            ),
-            check_claim(
-                "Sparsity falls with beta, from 0.56 at 0.5 to 0.36 at 0.9.",
-                f"From {mean(sparsities[low])} at {low:g} to {mean(sparsities[high])} at {high:g}: falls by {falls}.",
-                falls,
-            ),
-        ),
-        tables=(Table("C-MOPPO by beta", ("beta", "hypervolume", "sparsity"), table),),
-        figures=(_draw(scale, volumes, sparsities, out),),
+        claims=check_claims(CLAIMS, samples),
+        tables=(Table("C-MOPPO by beta", ("beta", *METRICS), rows),),
+        figures=(_draw(samples, out),),
     )
 
 
@@ -66,17 +68,15 @@ def _seeds(scale: Scale, beta: float) -> list[Trial]:
     return [scale.trial(PROPOSED, seed, beta=beta) for seed in range(scale.seeds)]
 
 
-def _draw(scale: Scale, volumes: dict[float, list[float]], sparsities: dict[float, list[float]], out: Path) -> str:
+def _draw(samples: Samples, out: Path) -> str:
     figure = Figure(figsize=(9, 4), layout="constrained")
-    for axes, measure, values in zip(
-        figure.subplots(1, 2), ("hypervolume", "sparsity"), (volumes, sparsities), strict=True
-    ):
-        points = [mean(values[beta]) for beta in scale.betas]
-        spread = [[point.value - point.low for point in points], [point.high - point.value for point in points]]
-        axes.errorbar(scale.betas, [point.value for point in points], yerr=spread, capsize=3, **line_style(PROPOSED))
-        axes.set(xlabel="beta", ylabel=measure)
-        axes.grid(color="#e6e6e6", linewidth=0.7)
-    return write_figure(figure, out, "beta")
+    for axes, metric in zip(figure.subplots(1, 2), METRICS, strict=True):
+        line = samples.line(metric, PROPOSED)
+        centre = [point.value for point in line]
+        axes.errorbar(samples.values, centre, yerr=error_bars(line), capsize=3, **line_style(PROPOSED))
+        axes.set(xlabel="beta", ylabel=metric)
+        add_grid(axes)
+    return write_figure(figure, out, NAME)
 
 
-BETA = Experiment("beta", TITLE, trials, make_section)
+BETA = Experiment(NAME, TITLE, trials, collect, make_section)

@@ -4,119 +4,108 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tandem.experiments.claims import (
-    Algorithms,
-    Claim,
-    Experiment,
-    ReportSection,
-    Results,
-    Table,
-    check_claim,
-    describe_by_value,
-)
-from tandem.experiments.plotting import EVOLVED, GUIDED, OURS, PROPOSED, RANDOM, SCALARISED, label
+from tandem.experiments.claims import EVERY, GOAL, Claim, Ordering, Trend, check_claims
+from tandem.experiments.experiment import Algorithms, Experiment, Results
+from tandem.experiments.plotting import EVOLVED, GUIDED, OURS, PAPERS, PROPOSED, RANDOM, SCALARISED, label
+from tandem.experiments.report import ReportSection, Table
 from tandem.experiments.scale import Scale
 from tandem.experiments.sweep_results import (
     HYPERVOLUME,
+    METRICS,
     SPARSITY,
-    SweepResults,
-    claim_leads,
-    competitors,
-    describe_margin,
+    draw_sweep,
+    sweep_rows,
+    sweep_table,
+    sweep_trials,
 )
+from tandem.experiments.tables import Data, Samples
 from tandem.experiments.trial import Trial
-from tandem.stats import relative_gain
 
-TITLE = "Hypervolume and sparsity over the number of devices"
-MANY = 20  # devices, from which on the paper has MOEA/D denser than PG-MORL
+NAME, TITLE = "devices", "Hypervolume and sparsity over the number of devices"
+CLAIMS = (
+    Claim(
+        "devices-hypervolume-falls",
+        "Hypervolume falls for all algorithms as devices are added.",
+        HYPERVOLUME,
+        Trend(falls=True),
+    ),
+    Claim(
+        "devices-c-moppo-highest",
+        "C-MOPPO has the highest hypervolume at every size.",
+        HYPERVOLUME,
+        Ordering((PROPOSED,), PAPERS),
+    ),
+    Claim(
+        "devices-moea-d-overtakes",
+        "PG-MORL comes second but falls behind MOEA/D at 30 devices.",
+        HYPERVOLUME,
+        Ordering((EVOLVED,), (GUIDED,), from_value=30),
+    ),
+    Claim("devices-r-ppo-worst", "R+PPO is the worst at every size.", HYPERVOLUME, Ordering(PAPERS, (RANDOM,))),
+    Claim("devices-sparsity-rises", "Sparsity rises for all algorithms as devices are added.", SPARSITY, Trend()),
+    Claim(
+        "devices-c-moppo-densest",
+        "C-MOPPO has the lowest sparsity at every size.",
+        SPARSITY,
+        Ordering((PROPOSED,), PAPERS, lower=True),
+    ),
+    Claim(
+        "devices-moea-d-denser",
+        "MOEA/D is denser than PG-MORL from 20 devices on.",
+        SPARSITY,
+        Ordering((EVOLVED,), (GUIDED,), lower=True, from_value=20),
+    ),
+    Claim(
+        "devices-s-ppo-sparsest",
+        "S-PPO has the highest sparsity.",
+        SPARSITY,
+        Ordering(PAPERS, (SCALARISED,), lower=True),
+    ),
+    Claim(
+        "devices-pc-ppo-highest",
+        "PC-PPO has the highest hypervolume at every size.",
+        HYPERVOLUME,
+        Ordering((OURS,), EVERY),
+        paper=GOAL,
+    ),
+)
 
 
 def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
-    """Every algorithm at every size."""
-    return SweepResults(scale, algorithms, "size", scale.sizes, {}).all_trials()
+    """Return the trials of every algorithm at every size."""
+    return sweep_trials(scale, algorithms, "size", scale.sizes)
 
 
-def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
-    """Write data and figure, and judge."""
-    swept = SweepResults(scale, algorithms, "size", scale.sizes, results)
+def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
+    """Collect the metrics of every trial."""
+    return {NAME: sweep_rows(trials(scale, algorithms), results, "size")}
+
+
+def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
+    """Check the claims, make the tables and draw the figure."""
+    samples = Samples.from_rows(data[NAME], METRICS, "size")
     return ReportSection(
-        name="devices",
+        name=NAME,
         title=TITLE,
-        about="The paper's Fig. 4: each algorithm at each fleet size, at equal rounds.",
-        claims=(*_of_the_paper(swept), *_of_ours(swept)),
+        about="The paper's Fig. 4: each algorithm at each fleet size, with the same budget.",
+        claims=check_claims(CLAIMS, samples),
         tables=(
-            swept.table(HYPERVOLUME, "Hypervolume by number of devices"),
-            swept.table(SPARSITY, "Sparsity by number of devices"),
-            _times(swept),
+            sweep_table(samples, HYPERVOLUME, "Hypervolume by number of devices"),
+            sweep_table(samples, SPARSITY, "Sparsity by number of devices"),
+            _times(samples, scale.size),
         ),
-        figures=(swept.write(out, "devices", "devices"),),
+        figures=(draw_sweep(samples, "devices", out, NAME),),
     )
 
 
-def _of_the_paper(swept: SweepResults) -> list[Claim]:
-    many = [size for size in swept.values if size >= MANY] or [swept.values[-1]]
-    falls = {name: swept.first_to_last(HYPERVOLUME, name).scaled(-1) for name in swept.algorithms}
-    rises = {name: swept.first_to_last(SPARSITY, name) for name in swept.algorithms}
-    least, most = swept.values[0], swept.values[-1]
-    return [
-        check_claim(
-            "Hypervolume falls for all algorithms as devices are added.",
-            f"From {least} to {most} devices it falls by {describe_by_value(falls)}.",
-            *falls.values(),
-        ),
-        claim_leads(swept, HYPERVOLUME, PROPOSED, "C-MOPPO has the highest hypervolume at every size."),
-        check_claim(
-            "PG-MORL comes second but falls behind MOEA/D at 30 devices.",
-            describe_margin(swept, HYPERVOLUME, EVOLVED, GUIDED, [most]),
-            *swept.ahead(HYPERVOLUME, EVOLVED, GUIDED, [most]),
-        ),
-        check_claim(
-            "R+PPO is the worst at every size.",
-            "; ".join(describe_margin(swept, HYPERVOLUME, other, RANDOM) for other in competitors(swept, RANDOM)),
-            *(margin for other in competitors(swept, RANDOM) for margin in swept.ahead(HYPERVOLUME, other, RANDOM)),
-        ),
-        check_claim(
-            "Sparsity rises for all algorithms as devices are added.",
-            f"From {least} to {most} devices it rises by {describe_by_value(rises)}.",
-            *rises.values(),
-        ),
-        claim_leads(swept, SPARSITY, PROPOSED, "C-MOPPO has the lowest sparsity at every size."),
-        check_claim(
-            f"MOEA/D is denser than PG-MORL from {MANY} devices on.",
-            describe_margin(swept, SPARSITY, EVOLVED, GUIDED, many),
-            *swept.ahead(SPARSITY, EVOLVED, GUIDED, many),
-        ),
-        check_claim(
-            "S-PPO has the highest sparsity.",
-            "; ".join(describe_margin(swept, SPARSITY, other, SCALARISED) for other in competitors(swept, SCALARISED)),
-            *(
-                margin
-                for other in competitors(swept, SCALARISED)
-                for margin in swept.ahead(SPARSITY, other, SCALARISED)
-            ),
-        ),
-    ]
-
-
-def _of_ours(swept: SweepResults) -> list[Claim]:
-    if OURS not in swept.algorithms:
-        return []
-    return [
-        claim_leads(swept, HYPERVOLUME, OURS, "Ours: Tandem has the highest hypervolume at every size.", everyone=True)
-    ]
-
-
-def _times(swept: SweepResults) -> Table:
+def _times(samples: Samples, usual: int) -> Table:
     rows = []
-    for name in swept.algorithms:
-        times = [swept.mean("wall_s", name, size).value for size in swept.values]
-        ratio = relative_gain(
-            swept.seeds("wall_s", name, swept.values[-1]), swept.seeds("wall_s", name, swept.scale.size)
-        )
-        rows.append((label(name), *(f"{time:.0f}" for time in times), f"{1 + ratio.value:.2f}"))
-    last = f"{swept.values[-1]} devices against {swept.scale.size}"
-    headings = ("", *(f"{size}" for size in swept.values), last)
-    return Table("Seconds for one training, its share where seeds are trained together", headings, tuple(rows))
+    for name in samples.groups:
+        times = {size: samples.mean("wall_s", name, size).value for size in samples.values}
+        ratio = times[samples.values[-1]] / times[usual]
+        rows.append((label(name), *(f"{time:.0f}" for time in times.values()), f"{ratio:.2f}"))
+    headings = ("", *(f"{size:g}" for size in samples.values), f"{samples.values[-1]:g} devices relative to {usual}")
+    return Table("Seconds per training; its share of the time where seeds train in one program", headings, tuple(rows))
 
 
-DEVICES = Experiment("devices", TITLE, trials, make_section)
+DEVICES = Experiment(NAME, TITLE, trials, collect, make_section)

@@ -1,4 +1,4 @@
-"""The fronts themselves, in space and pair by pair: the paper's Fig. 3."""
+"""The Pareto fronts, in space and in projections: the paper's Fig. 3."""
 
 from __future__ import annotations
 
@@ -7,126 +7,134 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from tandem.experiments.claims import (
-    Algorithms,
-    Claim,
-    Experiment,
-    ReportSection,
-    Results,
-    Table,
-    check_claim,
-    write_csv,
+from tandem.experiments.claims import EVERY, GOAL, Claim, Ordering, check_claims
+from tandem.experiments.experiment import Algorithms, Experiment, Results
+from tandem.experiments.plotting import (
+    EVOLVED,
+    GUIDED,
+    OURS,
+    PAPERS,
+    PROPOSED,
+    RANDOM,
+    SCALARISED,
+    add_grid,
+    label,
+    line_style,
     write_figure,
 )
-from tandem.experiments.plotting import EVOLVED, GUIDED, OURS, PAPERS, PROPOSED, RANDOM, SCALARISED, label, line_style
 from tandem.experiments.reference_front import share_of_best
+from tandem.experiments.report import ReportSection, Table
 from tandem.experiments.scale import Scale
-from tandem.experiments.trial import TrialResult
+from tandem.experiments.tables import Data, Rows, Samples, group_rows
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
-from tandem.stats import difference, mean, relative_gain
+from tandem.stats import mean, relative_gain
 
-TITLE = "Pareto fronts"
+NAME, TITLE = "pareto-fronts", "Pareto fronts"
+SUMMARY = f"{NAME}-summary"
 PLANES = ((1, 0), (2, 0), (2, 1))
+CLAIMS = (
+    Claim(
+        "fronts-c-moppo-best",
+        "C-MOPPO covers the front best, PG-MORL comes second.",
+        "hypervolume",
+        Ordering((PROPOSED,), (GUIDED,)),
+    ),
+    Claim(
+        "fronts-pg-morl-latency-gap",
+        "PG-MORL's gap is largest where latency matters: its lowest latency is above C-MOPPO's.",
+        "lowest_latency_s",
+        Ordering((PROPOSED,), (GUIDED,), lower=True),
+        unit="s",
+    ),
+    Claim(
+        "fronts-moea-d-s-ppo-inferior",
+        "MOEA/D and S-PPO are clearly inferior to C-MOPPO.",
+        "hypervolume",
+        Ordering((PROPOSED,), (EVOLVED, SCALARISED)),
+    ),
+    Claim("fronts-r-ppo-worst", "R+PPO delivers the worst front.", "hypervolume", Ordering(PAPERS, (RANDOM,))),
+    Claim(
+        "fronts-pc-ppo-highest",
+        "PC-PPO has the highest hypervolume.",
+        "hypervolume",
+        Ordering((OURS,), EVERY),
+        paper=GOAL,
+    ),
+)
 
 
-def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
-    """Write data and figure, and judge."""
-    found = {a: [results[scale.trial(a, seed)] for seed in range(scale.seeds)] for a in algorithms}
-    rows = [(a, seed, *point) for a in algorithms for seed, one in enumerate(found[a]) for point in one.front]
-    write_csv(out / "pareto-fronts.csv", ("algorithm", "seed", *OBJECTIVE_KEYS), rows)
+def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
+    """Collect the policies of every front, and the metrics of the fronts."""
+    policies, fronts = [], []
+    for trial in scale.default_trials(algorithms):
+        name, result = {"algorithm": trial.algorithm, "seed": trial.seed}, results[trial]
+        policies += [name | dict(zip(OBJECTIVE_KEYS, policy, strict=True)) for policy in result.front]
+        metrics = ("hypervolume", "sparsity", "expected_utility", "violation_rate", "rounds")
+        fronts.append(name | {metric: getattr(result, metric) for metric in metrics} | {"policies": len(result.front)})
+    return {NAME: policies, SUMMARY: fronts}
+
+
+def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
+    """Check the claims, make the table and draw the figure."""
+    fronts = {
+        name: np.array([[row[key] for key in OBJECTIVE_KEYS] for row in rows])
+        for name, rows in group_rows(data[NAME], "algorithm", "seed").items()
+    }
+    rows = [{**row, "front": fronts[row["algorithm"], row["seed"]]} for row in data[SUMMARY]]
+    latencies = [{**row, "lowest_latency_s": row["front"][:, 1].min()} for row in rows]
     return ReportSection(
-        name="pareto-fronts",
+        name=NAME,
         title=TITLE,
-        about="The paper's Fig. 3. Every policy of every algorithm's front as measured on fresh seeds; drawn is the "
-        "training with the median hypervolume, the table is about all.",
-        claims=(*_of_the_paper(found), *_of_ours(found)),
-        tables=(_table(scale, found),),
-        figures=(_draw(found, out),),
+        about="The paper's Fig. 3. The policies of every algorithm's front, measured on new seeds. The figure shows "
+        "the training with the median hypervolume, the table all of them.",
+        claims=check_claims(CLAIMS, Samples.from_rows(latencies, ("hypervolume", "lowest_latency_s"))),
+        tables=(_table(scale, rows),),
+        figures=(_draw(rows, out),),
     )
 
 
-def _volumes(found: list[TrialResult]) -> list[float]:
-    return [one.hypervolume for one in found]
-
-
-def _lowest_latency(found: list[TrialResult]) -> list[float]:
-    return [float(one.front[:, 1].min()) for one in found]
-
-
-def _above(found: dict[str, list[TrialResult]], first: str, rivals: list[str], stated: str) -> Claim:
-    rivals = [name for name in rivals if name in found and first in found]
-    margins = {name: difference(_volumes(found[first]), _volumes(found[name])) for name in rivals}
-    said = ", ".join(f"{label(name)}'s by {margin}" for name, margin in margins.items())
-    return check_claim(stated, f"{label(first)}'s hypervolume exceeds {said}." if said else "", *margins.values())
-
-
-def _of_the_paper(found: dict[str, list[TrialResult]]) -> list[Claim]:
-    sooner = []
-    if {PROPOSED, GUIDED} <= set(found):
-        sooner = [difference(_lowest_latency(found[GUIDED]), _lowest_latency(found[PROPOSED]))]
-    rivals = [name for name in found if name in PAPERS and name != RANDOM and RANDOM in found]
-    random = {name: difference(_volumes(found[name]), _volumes(found[RANDOM])) for name in rivals}
-    return [
-        _above(found, PROPOSED, [GUIDED], "C-MOPPO covers the front best, PG-MORL comes second."),
-        check_claim(
-            "PG-MORL's gap is largest where latency matters.",
-            f"C-MOPPO's lowest latency is below PG-MORL's by {sooner[0] if sooner else ''} s.",
-            *sooner,
-        ),
-        _above(found, PROPOSED, [EVOLVED, SCALARISED], "MOEA/D and S-PPO are clearly inferior to C-MOPPO."),
-        check_claim(
-            "R+PPO delivers the worst front.",
-            "Its hypervolume is lower by " + ", ".join(f"{m} than {label(n)}'s" for n, m in random.items()) + ".",
-            *random.values(),
-        ),
-    ]
-
-
-def _of_ours(found: dict[str, list[TrialResult]]) -> list[Claim]:
-    if OURS not in found:
-        return []
-    return [_above(found, OURS, [n for n in found if n != OURS], "Ours: Tandem has the highest hypervolume.")]
-
-
-def _table(scale: Scale, found: dict[str, list[TrialResult]]) -> Table:
-    rows = []
-    for name, own in found.items():
-        volumes = _volumes(own)
-        share = share_of_best(scale, volumes)
-        against = relative_gain(volumes, _volumes(found[GUIDED])) if GUIDED in found and name != GUIDED else None
-        rows.append(
+def _table(scale: Scale, rows: Rows) -> Table:
+    columns = {
+        name: {key: [row[key] for row in own] for key in own[0]}
+        for (name,), own in group_rows(rows, "algorithm").items()
+    }
+    table = []
+    for name, own in columns.items():
+        share = share_of_best(scale, own["hypervolume"])
+        gain = relative_gain(own["hypervolume"], columns[GUIDED]["hypervolume"]) if GUIDED in columns else None
+        table.append(
             (
                 label(name),
-                str(mean(volumes)),
+                str(mean(own["hypervolume"])),
                 "" if share is None else f"{share.scaled(100)} %",
-                "" if against is None else f"{against.scaled(100)} %",
-                str(mean([one.sparsity for one in own])),
-                str(mean([one.expected_utility for one in own])),
-                f"{np.mean([len(one.front) for one in own]):.0f}",
-                f"{np.mean([one.violation_rate for one in own]):.2%}",
-                f"{np.mean([one.rounds for one in own]):,.0f}",
+                "" if gain is None or name == GUIDED else f"{gain.scaled(100)} %",
+                str(mean(own["sparsity"])),
+                str(mean(own["expected_utility"])),
+                f"{np.mean(own['policies']):.0f}",
+                f"{np.mean(own['violation_rate']):.2%}",
+                f"{np.mean(own['rounds']):,.0f}",
             )
         )
     headings = (
         "",
         "hypervolume",
         "share of the best known",
-        "against PG-MORL",
+        "gain over PG-MORL",
         "sparsity",
         "expected utility",
         "policies",
-        "rounds in violation",
-        "rounds spent",
+        "rounds with a violation",
+        "rounds used",
     )
-    return Table("Fronts of the paper's fleet", headings, tuple(rows))
+    return Table("Fronts of the paper's fleet", headings, tuple(table))
 
 
-def _draw(found: dict[str, list[TrialResult]], out: Path) -> str:
+def _draw(rows: Rows, out: Path) -> str:
     figure = Figure(figsize=(12, 9.5), layout="constrained")
     space = figure.add_subplot(2, 2, 1, projection="3d")
-    planes = [figure.add_subplot(2, 2, 2 + place) for place in range(3)]
-    for name, own in reversed(found.items()):
-        front = sorted(own, key=lambda one: one.hypervolume)[len(own) // 2].front
+    planes = [figure.add_subplot(2, 2, 2 + index) for index in range(3)]
+    for (name,), own in reversed(group_rows(rows, "algorithm").items()):
+        front = sorted(own, key=lambda row: float(row["hypervolume"]))[len(own) // 2]["front"]
         style = {**line_style(name), "s": 16, "alpha": 0.75, "label": label(name)}
         space.scatter(front[:, 1], front[:, 2], front[:, 0], **style)
         for axes, (across, up) in zip(planes, PLANES, strict=True):
@@ -135,10 +143,10 @@ def _draw(found: dict[str, list[TrialResult]], out: Path) -> str:
     space.view_init(elev=24, azim=-128)
     for axes, (across, up) in zip(planes, PLANES, strict=True):
         axes.set(xlabel=AXIS_LABELS[across], ylabel=AXIS_LABELS[up])
-        axes.grid(color="#e6e6e6", linewidth=0.7)
+        add_grid(axes)
     handles, labels = planes[0].get_legend_handles_labels()
     planes[0].legend(handles[::-1], labels[::-1], frameon=False, fontsize=9)
-    return write_figure(figure, out, "pareto-fronts")
+    return write_figure(figure, out, NAME)
 
 
-PARETO_FRONTS = Experiment("pareto-fronts", TITLE, Scale.default_trials, make_section)
+PARETO_FRONTS = Experiment(NAME, TITLE, Scale.default_trials, collect, make_section)

@@ -1,7 +1,7 @@
-"""The reference front: the best policies of several algorithms with ten times the rounds, put together.
+"""The reference front: the best policies of several algorithms, trained with ten times the budget.
 
-Which policies are not dominated is seen on the seeds that every run is measured on; the best of thousands owe some of
-that to luck, so they are measured once more, on seeds of their own, and what that leaves is the front.
+The non-dominated policies are found on the seeds that every run is evaluated on. The best of thousands are partly lucky
+there, so they are evaluated again on separate seeds; the reference front is what is non-dominated then.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.api import open_run
-from tandem.experiments.claims import Algorithms, Experiment, ReportSection, Results, Table, write_csv
+from tandem.experiments.experiment import Algorithms, Experiment, Results
 from tandem.experiments.plotting import RANDOM, label
 from tandem.experiments.reference_front import REFERENCE_FRONT
+from tandem.experiments.report import ReportSection, Table
 from tandem.experiments.scale import Scale
+from tandem.experiments.tables import Data, Rows, group_rows
 from tandem.experiments.trial import RUN, Trial, Values, group_by_seed, trial_dir
 from tandem.io.tables import write_json
 from tandem.learn.config import AlgorithmConfig
@@ -28,11 +31,12 @@ from tandem.runs.simulation import episode_keys
 from tandem.stats import mean
 from tandem.tree import tree_index
 
-TITLE = "The best front known"
-TIMES = 10  # the rounds of a training, beside those at the same scale
-SEEDS = 5  # at most
-# Larger steps: a tenfold budget in small ones would take a GPU ten times as long. And of the conditioned policy more
-# episodes near single goals, since of its front the ends are worth most beside those of the others.
+NAME, TITLE = "reference", "The best known front"
+TRIALS = f"{NAME}-trials"
+BUDGET_FACTOR = 10  # times the budget of other trials at the same scale
+MAX_SEEDS = 5
+# Larger steps: a tenfold budget in small steps would take a GPU ten times as long. The preference-conditioned policy
+# also gets more episodes near single objectives, since the extremes of its front are what it lacks most.
 LARGER_STEPS: Mapping[str, Mapping[str, Any]] = {
     "pc-ppo": {"num_envs": 128, "dirichlet_alpha": 0.25},
     "c-moppo": {"num_envs": 32},
@@ -44,83 +48,98 @@ LARGER_STEPS: Mapping[str, Mapping[str, Any]] = {
 
 
 def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
-    """The paper's fleet; random modes have nothing to add."""
+    """Return the trials of all algorithms but R+PPO, whose random modes contribute nothing, on the paper's fleet."""
     steps = LARGER_STEPS if scale.name == "full" else {}
     return [
-        scale.trial(algorithm, seed, budget=TIMES * scale.budget, **steps.get(algorithm, {}))
+        scale.trial(algorithm, seed, budget=BUDGET_FACTOR * scale.budget, **steps.get(algorithm, {}))
         for algorithm in algorithms
         if algorithm != RANDOM
-        for seed in range(min(scale.seeds, SEEDS))
+        for seed in range(min(scale.seeds, MAX_SEEDS))
     ]
 
 
-def make_section(scale: Scale, algorithms: Algorithms, results: Results, out: Path) -> ReportSection:
-    """Put the fronts together, measure what is best once more, and write it."""
-    wanted = trials(scale, algorithms)
-    reference = np.array(AlgorithmConfig().reference_point)
-    everyone = np.concatenate([results[cell].front for cell in wanted])
-    owner = np.concatenate([np.full(len(results[cell].front), place) for place, cell in enumerate(wanted)])
-    within = np.concatenate([np.arange(len(results[cell].front)) for cell in wanted])
-    best = nondominated_indices(to_maximised(everyone))
-    measured = _measured_again(wanted, owner[best], within[best], out)
-    kept = nondominated_indices(to_maximised(measured))
-    points = measured[kept]
-    volume = hypervolume(to_maximised(points), to_maximised(reference))
-    makers = [wanted[place] for place in owner[best][kept]]
-    rows = [(cell.algorithm, cell.seed, *point) for cell, point in zip(makers, points, strict=True)]
-    write_csv(out / "reference.csv", ("algorithm", "seed", *OBJECTIVE_KEYS), rows)
-    write_json(out / REFERENCE_FRONT, _document(scale, wanted, results, rows, volume))
+def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
+    """Merge the fronts, evaluate the best policies again, and write the reference front as JSON."""
+    sources = trials(scale, algorithms)
+    points = np.concatenate([results[trial].front for trial in sources])
+    trial_index = np.concatenate([np.full(len(results[trial].front), index) for index, trial in enumerate(sources)])
+    policy_index = np.concatenate([np.arange(len(results[trial].front)) for trial in sources])
+    best = nondominated_indices(to_maximised(points))
+    evaluated = _evaluate_again(sources, trial_index[best], policy_index[best], folder)
+    kept = nondominated_indices(to_maximised(evaluated))
+    policies = [
+        {"algorithm": sources[index].algorithm, "seed": sources[index].seed}
+        | dict(zip(OBJECTIVE_KEYS, point.tolist(), strict=True))
+        for index, point in zip(trial_index[best][kept], evaluated[kept], strict=True)
+    ]
+    rows = [
+        {"algorithm": trial.algorithm, "seed": trial.seed, "hypervolume": results[trial].hypervolume}
+        | {"policies": len(results[trial].front), "nondominated": int(np.sum(trial_index[best] == index))}
+        for index, trial in enumerate(sources)
+    ]
+    write_json(folder / REFERENCE_FRONT, _document(scale, sources, results, policies))
+    return {NAME: policies, TRIALS: rows}
+
+
+def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
+    """Describe the front and what each algorithm contributes to it."""
+    volume = _hypervolume(data[NAME])
+    count, nondominated = (sum(row[key] for row in data[TRIALS]) for key in ("policies", "nondominated"))
     return ReportSection(
-        name="reference",
+        name=NAME,
         title=TITLE,
-        about=f"{len(everyone):,} policies of {len(wanted)} trainings of {TIMES * scale.budget:,} rounds, "
-        f"in larger steps; {len(best):,} are not dominated, and {len(points):,} still are not when measured on "
+        about=f"{count:,} policies of {len(data[TRIALS])} trainings of {BUDGET_FACTOR * scale.budget:,} rounds, in "
+        f"larger steps; {nondominated:,} are non-dominated, and {len(data[NAME]):,} still are when evaluated on "
         f"{len(REFERENCE_FRONT_SEEDS)} other seeds: hypervolume {volume:.2f}.",
         claims=(),
-        tables=(_table(wanted, results, makers, volume),),
+        tables=(_table(data, volume),),
     )
 
 
-def _measured_again(wanted: list[Trial], owner: Values, within: Values, out: Path) -> Values:
-    """The chosen policies of each run on other seeds, in the user's units, violations counting as their penalty."""
-    found = np.full((len(owner), 3), np.nan)
-    for place in np.unique(owner):
-        run = open_run(trial_dir(wanted[int(place)], out) / RUN)
-        mine = np.flatnonzero(owner == place)
-        policies = tree_index(run.policies(), within[mine])
-        rewards = [
-            part.reward.mean(axis=1)
-            for part in evaluate_policies(run.system(), policies, episode_keys(REFERENCE_FRONT_SEEDS))
-        ]
-        found[mine] = to_user_units(np.concatenate(rewards))
-    return found
+def _evaluate_again(
+    sources: list[Trial], trial_index: NDArray[np.int_], policy_index: NDArray[np.int_], folder: Path
+) -> Values:
+    """Evaluate policies of several runs on separate seeds; return rewards in the user's units, penalties included."""
+    rewards = np.full((len(trial_index), 3), np.nan)
+    for index in np.unique(trial_index):
+        run = open_run(trial_dir(sources[int(index)], folder) / RUN)
+        own = np.flatnonzero(trial_index == index)
+        policies = tree_index(run.policies(), policy_index[own])
+        batches = evaluate_policies(run.system(), policies, episode_keys(REFERENCE_FRONT_SEEDS))
+        rewards[own] = to_user_units(np.concatenate([batch.reward.mean(axis=1) for batch in batches]))
+    return rewards
 
 
-def _document(
-    scale: Scale, wanted: list[Trial], results: Results, rows: list[tuple[Any, ...]], volume: float
-) -> dict[str, Any]:
-    single = {kind[0].algorithm: [results[cell].hypervolume for cell in kind] for kind in group_by_seed(wanted)}
+def _hypervolume(policies: Rows) -> float:
+    points = [[row[key] for key in OBJECTIVE_KEYS] for row in policies]
+    return hypervolume(to_maximised(points), to_maximised(AlgorithmConfig().reference_point))
+
+
+def _document(scale: Scale, sources: list[Trial], results: Results, policies: Rows) -> dict[str, Any]:
+    single = {group[0].algorithm: [results[one].hypervolume for one in group] for group in group_by_seed(sources)}
     return {
         "command": f"tandem reproduce reference --scale {scale.name}",
         "scenario": {"extends": "paper", "fleet.size": scale.size, "workload.request_rate_per_s": scale.rate},
-        "trainings": len(wanted),
-        "rounds": TIMES * scale.budget,
-        "options": {cell.algorithm: cell.changes for cell in wanted},
+        "trainings": len(sources),
+        "rounds": BUDGET_FACTOR * scale.budget,
+        "options": {trial.algorithm: trial.changes for trial in sources},
         "seeds": [REFERENCE_FRONT_SEEDS.start, REFERENCE_FRONT_SEEDS.stop],
-        "hypervolume": volume,
+        "hypervolume": _hypervolume(policies),
         "reference": list(AlgorithmConfig().reference_point),
         "hypervolumes_of_single_trainings": single,
-        "policies": [dict(zip(("algorithm", "seed", *OBJECTIVE_KEYS), row, strict=True)) for row in rows],
+        "policies": policies,
     }
 
 
-def _table(wanted: list[Trial], results: Results, makers: list[Trial], volume: float) -> Table:
+def _table(data: Data, volume: float) -> Table:
+    contributed = group_rows(data[NAME], "algorithm")
     rows = []
-    for name in dict.fromkeys(cell.algorithm for cell in wanted):
-        own = mean([results[cell].hypervolume for cell in wanted if cell.algorithm == name])
-        count = sum(cell.algorithm == name for cell in makers)
-        rows.append((label(name), str(own), f"{own.scaled(100 / volume)} %", str(count)))
-    return Table("With ten times the rounds", ("", "hypervolume", "share of the best", "policies in it"), tuple(rows))
+    for (name,), own in group_rows(data[TRIALS], "algorithm").items():
+        hypervolumes = mean([row["hypervolume"] for row in own])
+        share = f"{hypervolumes.scaled(100 / volume)} %"
+        rows.append((label(name), str(hypervolumes), share, str(len(contributed.get((name,), [])))))
+    headings = ("", "hypervolume", "share of the best", "policies contributed")
+    return Table("With ten times the budget", headings, tuple(rows))
 
 
-REFERENCE = Experiment("reference", TITLE, trials, make_section)
+REFERENCE = Experiment(NAME, TITLE, trials, collect, make_section)
