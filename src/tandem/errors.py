@@ -1,4 +1,4 @@
-"""The one error a user of the command line ever sees: a sentence that names the place and the fix."""
+"""The error that users see, a sentence with the place, the value and the fix; and helpers that write such sentences."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used.
+    """An input of the user that cannot be used: a value, a file or a place to write to.
 
-    The message is a complete sentence: what is wrong, in which file and field, and what to write instead.
-    The command line prints it and exits with code 2; nothing has been written by then.
+    The message is one sentence: what is wrong, in which file and field, and what to do instead. The command line prints
+    it and exits with code 2. No file of the user has been changed, and no incomplete file is left.
     """
 
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
-# What to write instead, by pydantic's type of error; the braces are filled from its context.
+# What to write instead, by pydantic's type of error; braces are filled from the context of the error.
 _FIXES = {
     "greater_than": "write a number > {gt}",
     "greater_than_equal": "write a number >= {ge}",
@@ -49,37 +49,45 @@ _FIXES = {
 
 
 def short_repr(value: Any) -> str:
-    """What the user wrote, shortened."""
+    """Return what the user wrote, shortened."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
         return str(value).lower()
     try:
         return _SHORT.repr(value)
-    except ValueError:  # Python declines to print integers of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return "a number of too many digits"
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """'write X' if one of the known words is close, else the list of them."""
+    """Return a hint to follow a semicolon: 'write X' if one of the known words is similar, else the list of them."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1) if isinstance(word, str) else []
     return f"write {close[0]!r}" if close else f"use one of {', '.join(known)}"
 
 
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
+    """Return a sentence on an unknown name, such as "unknown algorithm 'cmoppo'; did you mean 'c-moppo'?"."""
+    known = list(known)
+    similar = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
+    hint = f"did you mean {similar[0]!r}?" if similar else f"choose one of {', '.join(known)}."
+    return f"unknown {kind} {short_repr(name)}; {hint}"
+
+
 def one_line(text: str) -> str:
-    """The text without line breaks or anything else a terminal could not print."""
+    """Return the text without line breaks and other characters that a terminal cannot print."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def field_error(*location: str | int, said: str) -> ValidationError:
-    """An error for a validator to raise about a field below its own: ``problem("defaults", "size", said="is ...")``."""
+    """Return an error that a validator raises about a field of its field: ``field_error("size", said="is ...")``."""
     kind = PydanticCustomError("said", "{said}", {"said": said})
     return ValidationError.from_exception_data("scenario", [InitErrorDetails(type=kind, loc=location, input=None)])
 
 
 def describe_error(error: ErrorDetails) -> str:
-    """What is wrong with a field and what to write instead, to follow the field's name."""
+    """Return what is wrong with a field and what to write instead, to follow the name of the field."""
     match error["type"]:
         case "said":
             return error["msg"]

@@ -1,6 +1,7 @@
 """Reading a run that is not as it should be: one sentence with the file and the fix, and nothing overwritten."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from tandem.errors import InputError
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 from tandem.runs import is_locked, read_record, resume
 from tandem.runs.migrations import FORMAT
-from tandem.runs.run_dir import new_run_dir, run_lock
+from tandem.runs.run_dir import list_runs, new_run_dir, run_lock
 from tandem.scenario import load_scenario
 
 OPTIONS = {
@@ -27,11 +28,12 @@ OPTIONS = {
     "width": 8,
 }
 
+SMALL = load_scenario("paper", ["fleet.size=3", "rounds=10"])
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    scenario = load_scenario("paper", ["fleet.size=3", "rounds=10"])
-    return tandem.train(scenario, out=tmp_path_factory.mktemp("runs") / "run", options=OPTIONS).folder
+    return tandem.train(SMALL, out=tmp_path_factory.mktemp("runs") / "run", options=OPTIONS).folder
 
 
 @pytest.fixture
@@ -90,6 +92,17 @@ def test_a_file_cut_short(run: Path, name: str, share: float) -> None:
     whole = (run / name).read_bytes()
     (run / name).write_bytes(whole[: int(share * len(whole))])
     assert str(run / name) in refusal(tandem.open_run, run)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    ("name", "field"), [("front.json", "sparsity"), ("front.json", "accuracy"), ("run.json", "wall_s")]
+)
+def test_numbers_that_are_not_finite(run: Path, name: str, field: str, number: str) -> None:
+    text = (run / name).read_text()
+    (run / name).write_text(re.sub(rf'"{field}": [-+.e\d]+', f'"{field}": {number}', text, count=1))
+    assert f"{run / name}: contains {number}" in refusal(tandem.open_run, run)
+    assert [entry.status for entry in list_runs(run)] == ["broken"]
 
 
 @pytest.mark.parametrize("name", ["scenario.yaml", "front.json", "policies.safetensors"])
@@ -199,12 +212,24 @@ def test_a_new_run_takes_only_an_empty_folder_or_one_that_was_killed_as_it_began
     with new_run_dir(tmp_path / "new"):
         pass
     (tmp_path / "new" / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="something else"), new_run_dir(tmp_path / "new"):
+    with pytest.raises(InputError, match="other files"), new_run_dir(tmp_path / "new"):
         pass
 
 
+def test_a_read_only_disk_is_refused(read_only: Path) -> None:
+    with pytest.raises(InputError, match=r"new: cannot be written \(Read-only file system\); choose another folder"):
+        tandem.train(SMALL, out=read_only / "new", options=OPTIONS)
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match=r"cannot be written \(.*\); choose another folder"), new_run_dir(folder):
+            pass
+
+
 def test_an_unfinished_run_is_not_begun_anew(unfinished: Path) -> None:
-    with pytest.raises(InputError, match="unfinished run; go on with 'tandem train --resume"), new_run_dir(unfinished):
+    with pytest.raises(InputError, match=r"unfinished run; .*'tandem train --resume"), new_run_dir(unfinished):
         pass
 
 

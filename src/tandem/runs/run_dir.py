@@ -1,13 +1,14 @@
-"""A run's folder: which files are in it, what run.json says, and who may write.
+"""The folder of a run: its files, the record in run.json, the lock, and a listing of runs.
 
-    run.json               how it was made and how far it is
-    scenario.yaml          what it was trained on
+    run.json               the configuration and the status of the run
+    scenario.yaml          the scenario that it was trained on
     progress.csv           a row for each chunk of training steps
-    checkpoint.safetensors where training stands
+    checkpoint.safetensors the state of training
     policies.safetensors   the networks of the front
-    front.json             the policies of the front, as measured
+    front.json             the policies of the front and their measured objectives
 
-Every file is whole or not there, and run.json says ``finished`` last: whenever a run is killed, it can go on.
+Every file is complete or not there, and run.json gets the status ``finished`` last: a run that was killed at any moment
+can be resumed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import contextlib
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,15 +32,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from tandem import __version__
 from tandem.errors import InputError, describe_error, one_line
+from tandem.io import locks
+from tandem.io.atomic import explain_write_errors
 from tandem.io.tables import write_json
 from tandem.io.yaml_reader import read_yaml
 from tandem.runs.migrations import FORMAT, migrate_record, migrate_scenario
 from tandem.scenario import Scenario, load_scenario
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing then keeps two processes from one folder
-    fcntl = None  # type: ignore[assignment]
 
 RECORD, SCENARIO, PROGRESS = "run.json", "scenario.yaml", "progress.csv"
 CHECKPOINT, POLICIES, FRONT = "checkpoint.safetensors", "policies.safetensors", "front.json"
@@ -47,7 +46,7 @@ PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 class Device(BaseModel):
-    """What it was trained on."""
+    """The hardware that a run was trained on."""
 
     platform: str  # cpu, gpu or tpu
     kind: str
@@ -55,7 +54,7 @@ class Device(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """What run.json says."""
+    """The content of run.json."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,7 +63,7 @@ class RunRecord(BaseModel):
     versions: dict[str, str]
     machine: str
     device: Device
-    scenario: str  # its name
+    scenario: str  # name
     algorithm: str
     preset: str
     config: dict[str, Any]
@@ -73,27 +72,27 @@ class RunRecord(BaseModel):
     status: Literal["running", "finished"] = "running"
     training_rounds: int = 0  # environment rounds spent
     validation_rounds: int = 0
-    measuring_rounds: int = 0  # not counted in the budget: they change nothing that is delivered
-    wall_s: float = 0.0  # over all resumptions
-    policies: int | None = None  # this and what follows: when finished
+    measuring_rounds: int = 0  # not counted in the budget, since they do not change the front
+    wall_s: float = 0.0  # in all processes that trained the run
+    policies: int | None = None  # this and the following fields: set when the run is finished
     hypervolume: float | None = None
     sparsity: float | None = None
     violation_rate: float | None = None  # share of all measured rounds
-    within_tolerance: bool | None = None  # false if every candidate broke constraints more often than allowed
+    within_tolerance: bool | None = None  # false if every candidate violated constraints more often than tolerated
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def rounds(self) -> int:
-        """What counts against the budget."""
+        """Environment rounds that count against the budget."""
         return self.training_rounds + self.validation_rounds
 
     def updated(self, **fields: Any) -> RunRecord:
-        """With some fields changed."""
+        """Return the record with some fields changed."""
         return self.model_copy(update=fields)
 
 
-def new_record(scenario: str, algorithm: str, preset: str, options: dict[str, Any], seed: int) -> RunRecord:
-    """The record of a run that begins here and now."""
+def new_record(scenario: str, algorithm: str, preset: str, config: dict[str, Any], seed: int) -> RunRecord:
+    """Make the record of a run that starts now, on this machine."""
     device = jax.devices()[0]
     return RunRecord(
         tandem=__version__,
@@ -103,19 +102,19 @@ def new_record(scenario: str, algorithm: str, preset: str, options: dict[str, An
         scenario=scenario,
         algorithm=algorithm,
         preset=preset,
-        config=options,
+        config=config,
         seed=seed,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
 
 
 def read_record(folder: Path) -> RunRecord:
-    """What is known of the run in a folder; refuses what is not a run, or not one this version can read."""
+    """Read run.json. Raises InputError if the folder is not a run, or not one that this version can read."""
     path = folder / RECORD
     if not folder.is_dir():
-        raise InputError(f"{folder}: there is no such run; 'tandem runs' lists those there are.")
+        raise InputError(f"{folder}: there is no such run; 'tandem runs' lists all runs.")
     if not path.is_file():
-        raise InputError(f"{folder}: is not a run, for it has no {RECORD}; 'tandem runs' lists those there are.")
+        raise InputError(f"{folder}: is not a run, since it has no {RECORD}; 'tandem runs' lists all runs.")
     document = migrate_record(read_json(path), path)
     try:
         return RunRecord.model_validate(document)
@@ -128,19 +127,32 @@ def read_record(folder: Path) -> RunRecord:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run."""
+    """Read the JSON object in a file of a run; NaN and infinity, which JSON does not have, are refused."""
     fix = "restore it from a copy, or train again into another folder"
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"), parse_constant=_parse_finite, parse_float=_parse_finite)
     except FileNotFoundError:
         raise InputError(f"{path}: is missing; {fix}.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
+    except _NotFiniteError as error:
+        raise InputError(f"{path}: contains {error}, which is not a finite number; {fix}.") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path}: is cut short or is not JSON; {fix}.") from None
     if not isinstance(document, dict):
-        raise InputError(f"{path}: is JSON but not a run's; {fix}.")
+        raise InputError(f"{path}: is JSON, but not an object; {fix}.")
     return document
+
+
+class _NotFiniteError(ValueError):
+    pass
+
+
+def _parse_finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NotFiniteError(text)
+    return value
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
@@ -163,67 +175,60 @@ def read_scenario(folder: Path, overrides: Sequence[str] = ()) -> Scenario:
 
 @contextmanager
 def new_run_dir(folder: Path) -> Iterator[None]:
-    """Hold a new or an empty folder for a run; anything that is there already is refused, and stays."""
-    try:
-        _refuse_what_is_there(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        with run_lock(folder):
-            _refuse_what_is_there(folder)  # another may have come first
-            yield
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise InputError(f"{folder}: cannot hold a run ({error.strerror}); name another folder with --out.") from None
+    """Create and lock the folder of a new run. Raises InputError if the folder exists and is not empty."""
+    with ExitStack() as stack:
+        with explain_write_errors(folder, "choose another folder with --out"):
+            _check_unused(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(run_lock(folder))
+            _check_unused(folder)  # another process may have been first
+        yield
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the system takes back when the process ends in whatever way."""
-    with (folder / LOCK).open("a") as handle:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{folder}: another process is training into it; wait for that to end.") from None
+    """Hold the lock of a run's folder, which the system releases when the process ends."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locks.file_lock(folder / LOCK))
+        except TimeoutError:
+            raise InputError(f"{folder}: another process is training into it; wait until it has ended.") from None
         yield
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process is training into the folder now."""
-    if fcntl is None or not (folder / LOCK).exists():
-        return False
-    with (folder / LOCK).open() as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    """Return whether a process is training into the folder now."""
+    return locks.is_locked(folder / LOCK)
 
 
 def remove_temp_files(folder: Path) -> None:
-    """Remove the unfinished files of a process that was killed while it wrote them."""
+    """Remove the incomplete files of a process that was killed while it wrote them."""
     for name in (RECORD, SCENARIO, PROGRESS, CHECKPOINT, POLICIES, FRONT):
         for path in folder.glob(f".{name}.*"):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
-def _refuse_what_is_there(folder: Path) -> None:
+def _check_unused(folder: Path) -> None:
     if not folder.exists():
         return
     if (folder / RECORD).exists():
         if read_record(folder).status == "finished":
             raise InputError(
-                f"{folder}: holds a finished run; see it with 'tandem front {folder}', or name another folder "
+                f"{folder}: contains a finished run; see it with 'tandem front {folder}', or choose another folder "
                 "with --out."
             )
         raise InputError(
-            f"{folder}: holds an unfinished run; go on with 'tandem train --resume {folder}', or name another folder "
-            "with --out."
+            f"{folder}: contains an unfinished run; continue it with 'tandem train --resume {folder}', or choose "
+            "another folder with --out."
         )
-    there = {path.name for path in folder.iterdir()}
-    # A lock and a scenario without a record: a run that was killed as it began.
-    ours = LOCK in there and all(name in (LOCK, SCENARIO) or name.startswith(f".{SCENARIO}.") for name in there)
-    if there and not ours:
-        raise InputError(f"{folder}: holds files of something else; name an empty or a new folder with --out.")
+    names = {path.name for path in folder.iterdir()}
+    # A lock and a scenario without a record: a run that was stopped before it started to train.
+    stopped = LOCK in names and all(
+        name in (LOCK, SCENARIO) or name.startswith((f".{SCENARIO}.", f".{RECORD}.")) for name in names
+    )
+    if names and not stopped:
+        raise InputError(f"{folder}: contains other files; choose an empty or a new folder with --out.")
 
 
 REPORTED = (
@@ -239,12 +244,12 @@ REPORTED = (
     "wall_s",
     "created",
 )
-DEEPEST = 4  # folders below the one asked for: runs may be sorted into some, but nobody keeps them far down
+MAX_DEPTH = 4  # of folders that are searched for runs
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A run in a listing: what is known of it, or the sentence that says what is wrong with it."""
+    """A run in a listing: its record, or a sentence that says what is wrong with it."""
 
     name: str
     status: str  # finished, training, unfinished or broken
@@ -253,25 +258,25 @@ class Entry:
     problem: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the entry as a JSON document."""
         record = None if self.record is None else self.record.model_dump(mode="json")
-        known = {name: record[name] if record else None for name in REPORTED}
-        return {"name": self.name, "status": self.status, "devices": self.devices, **known, "problem": self.problem}
+        fields = {name: record[name] if record else None for name in REPORTED}
+        return {"name": self.name, "status": self.status, "devices": self.devices, **fields, "problem": self.problem}
 
 
 def list_runs(folder: Path) -> list[Entry]:
-    """All runs in a folder and in folders below it, oldest first; a broken one does not stop the listing."""
+    """List the runs in a folder and in folders below it, oldest first; broken ones are listed last."""
     entries = [_entry(folder, path) for path in _run_folders(folder)]
     return sorted(entries, key=lambda entry: (entry.record is None, entry.record.created if entry.record else ""))
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
-    for here, below, files in os.walk(folder):
-        depth = len(Path(here).relative_to(folder).parts)
+    for current, below, files in os.walk(folder):
+        depth = len(Path(current).relative_to(folder).parts)
         if not {RECORD, CHECKPOINT, POLICIES}.isdisjoint(files):
-            yield Path(here)
-            below.clear()  # what is in a run is its own
-        elif depth >= DEEPEST:
+            yield Path(current)
+            below.clear()  # a run contains no other runs
+        elif depth >= MAX_DEPTH:
             below.clear()
         below[:] = sorted(name for name in below if not name.startswith("."))
 
