@@ -162,6 +162,34 @@ class TestOverrides:
         assert load_scenario("jetson").fleet.devices[0].capacitance.low == 4.09e-27
 
 
+class TestNumbers:
+    """Numbers are those of YAML 1.2: no octal numbers by a leading zero, no base 60, and 1e9 is a number."""
+
+    @pytest.mark.parametrize(
+        ("written", "rounds"),
+        [("010", 10), ("0100", 100), ("08", 8), ("+10", 10), ("0o10", 8), ("0x10", 16), ("1_000", 1000), ("1e2", 100)],
+    )
+    def test_whole_numbers(self, written, rounds, write):
+        assert load_scenario("paper", [f"rounds={written}"]).rounds == rounds
+        assert load_scenario(write(f"extends: paper\nrounds: {written}\n")).rounds == rounds
+
+    @pytest.mark.parametrize(
+        ("written", "hertz"), [("3e6", 3e6), ("3.5e6", 3.5e6), ("0010e5", 1e6), ("'010 MHz'", 1e7), ("2_000_000", 2e6)]
+    )
+    def test_numbers_with_an_exponent(self, written, hertz):
+        assert load_scenario("paper", [f"channel.bandwidth_hz={written}"]).channel.bandwidth_hz == hertz
+
+    @pytest.mark.parametrize("written", ["1:30", "0b11", "1__0", "0x"])
+    def test_everything_else_is_text(self, written):
+        with pytest.raises(InputError, match=re.escape(f"rounds is '{written}'; write a whole number")):
+            load_scenario("paper", [f"rounds={written}"])
+
+    @pytest.mark.parametrize("name", ["010", "1e5", "0o7", "1:30", "1_0", ".5", "+1", "yes", "null"])
+    def test_text_that_looks_like_a_number_stays_text(self, name, write, paper_scenario):
+        scenario = paper_scenario.model_copy(update={"name": name})
+        assert load_scenario(write(dump_scenario(scenario))).name == name
+
+
 class TestDump:
     @pytest.mark.parametrize("name", preset_names())
     def test_round_trip(self, name, write):

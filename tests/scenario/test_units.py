@@ -111,7 +111,7 @@ class TestRange:
         assert quantities.POWER.parse_range(written).model_dump() == written
 
     def test_bounds_the_wrong_way_round(self):
-        with pytest.raises(ValueError, match=r"wrong way round; write \{uniform: \[1, 2\]\}"):
+        with pytest.raises(ValueError, match=r"wrong order; write \{uniform: \[1, 2\]\}"):
             quantities.POWER.parse_range({"uniform": [2, 1]})
 
     @pytest.mark.parametrize(

@@ -1,17 +1,34 @@
-"""YAML as scenarios use it: plain data, each key once."""
+"""YAML as scenarios use it: plain data, each key once, and numbers as in YAML 1.2."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
 
-_DEEPEST = 30  # levels of nesting; a scenario has six
+MAX_DEPTH = 30  # levels of nesting; a scenario has six
+
+# PyYAML follows YAML 1.1, where 010 is 8, 1:30 is 90 and 1e9 is text. As in YAML 1.2, 010 is 10, 1:30 is text and 1e9
+# is a number; underscores between digits are allowed, as in 1.1.
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
+_INT = re.compile(rf"^(?:[-+]?{_DIGITS}|0o[0-7]+|0x[0-9a-fA-F]+)$")
+_FLOAT = re.compile(
+    rf"^(?:[-+]?(?:\.[0-9]+|{_DIGITS}(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
 
 
 def read_yaml(text: str) -> Any:
-    """Like ``yaml.safe_load``, but whatever cannot be read is a ``yaml.YAMLError``, and so is a key given twice."""
+    """Read like ``yaml.safe_load``, with numbers as in YAML 1.2.
+
+    Everything that cannot be read is a ``yaml.YAMLError``; so is a key given twice.
+    """
     return yaml.load(text, _Loader)
+
+
+def dump_yaml(data: Any) -> str:
+    """Write plain data so that ``read_yaml`` reads the same data back."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 class _Loader(yaml.SafeLoader):
@@ -19,13 +36,17 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self._depth = 0
 
+    def construct_yaml_int(self, node: Any) -> int:
+        digits = self.construct_scalar(node).replace("_", "")
+        return int(digits, 8 if digits.startswith("0o") else 16 if digits.startswith("0x") else 10)
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         # A few lines of aliases to aliases stand for billions of values, and an alias may hold itself.
         if self.check_event(yaml.AliasEvent):
             raise _problem("aliases are not supported, write the values out or share them by fleet.defaults", mark)
-        if self._depth == _DEEPEST:
-            raise _problem(f"it is nested more than {_DEEPEST} levels deep", mark)
+        if self._depth == MAX_DEPTH:
+            raise _problem(f"it is nested more than {MAX_DEPTH} levels deep", mark)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -52,3 +73,23 @@ class _Loader(yaml.SafeLoader):
 
 def _problem(said: str, mark: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=said, problem_mark=mark)
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+def _use_yaml_1_2_numbers(kind: Any) -> None:
+    numbers = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+    kept = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in numbers]
+        for first, resolvers in kind.yaml_implicit_resolvers.items()
+    }
+    kind.yaml_implicit_resolvers = kept
+    kind.add_implicit_resolver(numbers[0], _INT, list("-+0123456789"))
+    kind.add_implicit_resolver(numbers[1], _FLOAT, list("-+0123456789."))
+
+
+_use_yaml_1_2_numbers(_Loader)
+_use_yaml_1_2_numbers(_Dumper)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)

@@ -1,4 +1,4 @@
-"""What the user describes: YAML, presets and device profiles, validated into an immutable Scenario."""
+"""Scenarios: YAML files, presets and device profiles, validated into an immutable ``Scenario``."""
 
 from tandem.scenario.device_table import DeviceTable, build_device_table
 from tandem.scenario.devices import device_profiles

@@ -1,4 +1,4 @@
-"""What every part of a scenario is made of: immutable fields, and plugs that come in kinds."""
+"""Base classes of a scenario's parts: immutable fields, and plugins that come in kinds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def check_keys(cls, fields: dict[Any, Any], *location: str | int) -> None:
-        """Refuse a key that is not a field, and say which was meant; ``location`` is where ``fields`` stand."""
+        """Raise an error for a key that is not a field; ``location`` is the place of ``fields`` in the caller's."""
         known = [name for name in cls.model_fields if name != "kind"]
         of_kind = f" of the kind {fields.get('kind')!r}" if "kind" in cls.model_fields else ""
         for key in fields:
@@ -37,7 +37,7 @@ class ConfigModel(BaseModel):
 
 
 class PluginConfig(ConfigModel):
-    """A part that comes in kinds. A subclass with a ``kind`` of its own is registered by being defined."""
+    """A part that comes in kinds. Defining a subclass with its own ``kind`` registers it."""
 
     kind: str
     choices: ClassVar[dict[str, type[PluginConfig]]]
@@ -65,5 +65,5 @@ class PluginConfig(ConfigModel):
 
     @classmethod
     def parse_or_none(cls, value: Any) -> Any:
-        """The same, where there may be none."""
+        """Validate like ``parse``; None stays None."""
         return None if value is None else cls.parse(value)

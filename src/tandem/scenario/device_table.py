@@ -1,4 +1,4 @@
-"""From device groups to devices: every constant of every device, drawn so that device n never changes."""
+"""Sampling of devices from device groups: every constant of every device; device n is the same in every fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """The constants of each device, one column a constant."""
+    """The constants of each device, one column for each constant."""
 
     names: list[str]
     groups: NDArray[np.intp]  # index into fleet.devices
@@ -40,7 +40,7 @@ class DeviceTable:
 
 
 def build_device_table(scenario: Scenario) -> DeviceTable:
-    """Draw the fleet. Each constant has a random stream of its own, read in the order of devices."""
+    """Sample the fleet. Each constant has its own random stream, read in the order of devices."""
     fleet = scenario.fleet
     ends = np.cumsum([group.count for group in fleet.devices])
     groups = np.searchsorted(ends, np.arange(fleet.size) % ends[-1], side="right")
@@ -74,7 +74,7 @@ def build_device_table(scenario: Scenario) -> DeviceTable:
 
 
 def _names(fleet: Fleet, groups: NDArray[np.intp]) -> list[str]:
-    """A device described on its own keeps its name; the others are numbered by their place in the fleet."""
+    """Name the devices: a group of one keeps its name; others get their number in the fleet."""
     given = Counter(group.name for group in fleet.devices)
 
     def keeps_name(group: DeviceGroup) -> bool:
@@ -83,9 +83,9 @@ def _names(fleet: Fleet, groups: NDArray[np.intp]) -> list[str]:
         numbered = number.isdecimal() and stem in given
         return group.count == 1 and group.name != UNNAMED and given[group.name] == 1 and not numbered
 
-    alone = [keeps_name(group) for group in fleet.devices]
+    keeps = [keeps_name(group) for group in fleet.devices]
     first_cycle = sum(group.count for group in fleet.devices)
     return [
-        fleet.devices[g].name if alone[g] and n < first_cycle else f"{fleet.devices[g].name}-{n}"
+        fleet.devices[g].name if keeps[g] and n < first_cycle else f"{fleet.devices[g].name}-{n}"
         for n, g in enumerate(groups)
     ]

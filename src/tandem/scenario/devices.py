@@ -1,4 +1,4 @@
-"""The devices a user describes: one by one, or 'eight of this profile with these ranges'."""
+"""Device groups: single devices, or a number of devices of one profile with ranges."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import functools
 from importlib import resources
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from tandem.errors import did_you_mean, field_error, short_repr
+from tandem.io.yaml_reader import read_yaml
 from tandem.scenario.base import ConfigModel, Name
 from tandem.scenario.units import (
     CapacitanceRange,
@@ -31,7 +31,7 @@ _COUNTS = TypeAdapter(list[DeviceCount])
 
 
 class Conversion(ConfigModel):
-    """How many training samples a served request becomes (the paper's F_n)."""
+    """The number of training samples that a served request becomes (the paper's F_n)."""
 
     samples_per_request: Annotated[Real, Field(gt=0, le=1e6)]
 
@@ -54,7 +54,7 @@ class Conversion(ConfigModel):
 
 
 class DeviceGroup(ConfigModel):
-    """``count`` devices of one kind. A field given as {uniform: [low, high]} is drawn for each device."""
+    """``count`` devices of one kind. A field written as {uniform: [low, high]} is drawn for each device."""
 
     name: Name = UNNAMED
     count: DeviceCount = 1
@@ -84,9 +84,9 @@ class DeviceGroup(ConfigModel):
 
 @functools.cache
 def device_profiles() -> dict[str, dict[str, Any]]:
-    """The device profiles shipped with the package, by name."""
+    """Return the device profiles shipped with the package, by name."""
     text = resources.files("tandem.scenario").joinpath("profiles.yaml").read_text(encoding="utf-8")
-    profiles: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    profiles: dict[str, dict[str, Any]] = read_yaml(text)
     return profiles
 
 
@@ -118,18 +118,18 @@ class Fleet(ConfigModel):
             raise field_error(
                 "devices", said=f"is {short_repr(groups)}; write a list of device groups, each as '- {{count: 8}}'"
             )
-        fleet["devices"] = [cls._filled(group, n, defaults) for n, group in enumerate(groups)]
+        fleet["devices"] = [cls._fill_group(group, n, defaults) for n, group in enumerate(groups)]
         if "size" not in fleet:
             try:
                 counts = _COUNTS.validate_python([group.get("count", 1) for group in fleet["devices"]])
-            except ValidationError:  # will be refused as a count, which is how the user put it
+            except ValidationError:  # validation of the groups reports the count, which is what the user wrote
                 counts = [1]
             fleet["size"] = sum(counts)
         return fleet
 
     @staticmethod
-    def _filled(group: Any, n: int, defaults: dict[str, Any]) -> dict[str, Any]:
-        """What the group says goes before its profile, that before ``defaults``, and that before their profile."""
+    def _fill_group(group: Any, n: int, defaults: dict[str, Any]) -> dict[str, Any]:
+        """Complete a group. Its fields override its profile, then ``defaults``, then the profile of ``defaults``."""
         if not isinstance(group, dict):
             raise field_error(
                 "devices", n, said=f"is {short_repr(group)}; write the fields of a device group, or {{}} for none"

@@ -1,4 +1,4 @@
-"""From a preset's name or a YAML file, and overrides, to a Scenario; or to one sentence that says what to mend."""
+"""Loading a scenario: a preset or a YAML file, with overrides; errors are one sentence that says what to fix."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ import yaml
 from pydantic import ValidationError
 
 from tandem.errors import InputError, describe_error, did_you_mean, one_line, short_repr
-from tandem.io.yaml_reader import read_yaml
+from tandem.io.yaml_reader import dump_yaml, read_yaml
 from tandem.scenario.base import PluginConfig
 from tandem.scenario.plugins import AccuracyMappingConfig, ArrivalsConfig, FadingConfig, TaskConfig
 from tandem.scenario.schema import Scenario
 
 _INDEX = re.compile(r"\[(\d+)\]")
-# Mappings that are one value, written in words: replaced as a whole, never merged.
-_WORDED = {"uniform", "many-to-one", "one-to-many", "samples_per_request"}
-_PLUGS: dict[str, type[PluginConfig]] = {
+# Keys of mappings that stand for one value: such a mapping is replaced as a whole, never merged.
+_VALUE_KEYS = {"uniform", "many-to-one", "one-to-many", "samples_per_request"}
+# Fields in which a bare word stands for {kind: word}.
+_PLUGINS: dict[str, type[PluginConfig]] = {
     "arrivals": ArrivalsConfig,
     "fading": FadingConfig,
     "mapping": AccuracyMappingConfig,
     "task": TaskConfig,
-}  # where a bare word stands for {kind: word}
+}
 
 Location = tuple[int | str, ...]
 
 
 def preset_names() -> list[str]:
-    """The scenarios shipped with the package."""
+    """List the scenarios shipped with the package."""
     folder = resources.files("tandem.scenario").joinpath("presets")
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
@@ -47,8 +48,11 @@ def load_scenario(name_or_path: str | Path, overrides: Sequence[str] | Mapping[s
     """
     try:
         fields, source = _read(str(name_or_path))
-        pairs = overrides.items() if isinstance(overrides, Mapping) else [_split(text, source) for text in overrides]
-        for path, value in pairs:
+        if isinstance(overrides, Mapping):
+            changes = list(overrides.items())
+        else:
+            changes = [_parse_override(text, source) for text in overrides]
+        for path, value in changes:
             _override(fields, path, copy.deepcopy(value), source)
         return _validate(_with_absolute_paths(fields, Path()), source)
     except InputError as error:
@@ -56,12 +60,12 @@ def load_scenario(name_or_path: str | Path, overrides: Sequence[str] | Mapping[s
 
 
 def dump_scenario(scenario: Scenario) -> str:
-    """The scenario as YAML that ``load_scenario`` reads back to an equal one."""
-    return yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """Write a scenario as YAML that ``load_scenario`` reads back to an equal one."""
+    return dump_yaml(scenario.model_dump(mode="json"))
 
 
 def _read(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
-    """The fields of a preset or file, on top of those it extends, and what to call it in messages."""
+    """Return the fields of a preset or file merged into those it extends, and its name for messages."""
     if name in preset_names():
         source, written = f"preset {name}", _preset(name)
     else:
@@ -70,7 +74,7 @@ def _read(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> tuple
         written = _parse(_read_text(path), source)
     identity = os.path.realpath(source)
     if identity in seen:
-        raise InputError(f"{source}: extends itself in the end; remove one of these 'extends' lines.")
+        raise InputError(f"{source}: extends itself in a circle; remove one of these 'extends' lines.")
     fields = _with_absolute_paths(written, folder)
     base = fields.pop("extends", None)
     if base is None:
@@ -94,9 +98,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except FileNotFoundError:
-        hint = (
-            did_you_mean(path.name, preset_names()) if path.suffix == "" else f"mend the path or use one of {presets}"
-        )
+        hint = did_you_mean(path.name, preset_names()) if path.suffix == "" else f"fix the path or use one of {presets}"
         raise InputError(f"{path}: there is no such file and no preset of that name; {hint}.") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder; name a scenario file in it, or a preset: {presets}.") from None
@@ -112,17 +114,17 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     try:
         fields = read_yaml(text)
     except yaml.YAMLError as error:
-        raise InputError(f"{source}{_yaml_problem(error)}; mend that line.") from None
+        raise InputError(f"{source}{_describe_yaml_error(error)}; fix that line.") from None
     if fields is None or fields == {}:
         raise InputError(f"{source}: is empty; start from 'extends: paper' or from 'tandem scenario show paper'.")
     if not isinstance(fields, dict):
         raise InputError(
-            f"{source}: is {short_repr(fields)}, not fields; write 'field: value' lines, or 'extends: paper'."
+            f"{source}: is {short_repr(fields)} and has no fields; write 'field: value' lines, or 'extends: paper'."
         )
     return fields
 
 
-def _yaml_problem(error: yaml.YAMLError) -> str:
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it does not parse"
@@ -130,7 +132,7 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 
 def _with_absolute_paths(fields: Any, folder: Path) -> Any:
-    """A copy in which each ``path``, relative to the file that names it, will do wherever the scenario is kept."""
+    """Copy fields, with each path made absolute (in the file it is relative to ``folder``)."""
     if isinstance(fields, list):
         return [_with_absolute_paths(part, folder) for part in fields]
     if not isinstance(fields, dict):
@@ -144,56 +146,61 @@ def _with_absolute_paths(fields: Any, folder: Path) -> Any:
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Mappings merge field by field; a plug of another kind, a list or a value replaces what was there."""
-    return {**base, **{key: _changed(base.get(key), value) for key, value in changes.items()}}
+    """Merge mappings field by field; a plugin of another kind, a list or a value replaces the old value."""
+    return {**base, **{key: _merge_value(base.get(key), value) for key, value in changes.items()}}
 
 
-def _changed(old: Any, new: Any) -> Any:
-    if not isinstance(old, dict) or not isinstance(new, dict) or not _WORDED.isdisjoint({*old, *new}):
+def _merge_value(old: Any, new: Any) -> Any:
+    if not isinstance(old, dict) or not isinstance(new, dict) or not _VALUE_KEYS.isdisjoint({*old, *new}):
         return new
     same_kind = new.get("kind", old.get("kind")) == old.get("kind")
     return _merge(old, new) if same_kind else new
 
 
-def _split(text: str, source: str) -> tuple[str, Any]:
+def _parse_override(text: str, source: str) -> tuple[str, Any]:
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise InputError(f"{source}: --set {text}: is not field=value; write one such as --set fleet.size=20.")
     try:
         return path.strip(), read_yaml(value)
     except yaml.YAMLError as error:
-        raise InputError(f"{source}: --set {text}{_yaml_problem(error)}; quote it or mend its brackets.") from None
+        raise InputError(
+            f"{source}: --set {text}{_describe_yaml_error(error)}; quote it or fix its brackets."
+        ) from None
 
 
 def _override(fields: dict[str, Any], path: str, value: Any, source: str) -> None:
-    """Set ``fleet.devices[0].count`` and the like; whether the name exists is for validation to say."""
-    where = f"{source}: --set {path}"
+    """Set a path such as ``fleet.devices[0].count``; unknown names are found by validation later."""
+    option = f"{source}: --set {path}"
     *steps, last = _INDEX.sub(r".\1", path).split(".")
-    here: Any = fields
+    node: Any = fields
     for position, step in enumerate(steps):
-        key = _key(here, step, where, ".".join(steps[:position]))
-        if isinstance(here, dict) and here.get(key) is None:
-            here[key] = {}
-        elif key in _PLUGS and isinstance(here[key], str):
-            here[key] = {"kind": here[key]}
-        here = here[key]
-    key = _key(here, last, where, ".".join(steps))
-    if key == "kind" and steps and steps[-1] in _PLUGS and isinstance(value, str):
-        known = _PLUGS[steps[-1]].choices.get(value)
-        for field in set(here) - set(known.model_fields if known else here):
-            del here[field]  # it was of the kind that is replaced
-    here[key] = _changed(here.get(key) if isinstance(here, dict) else here[key], value)
+        key = _resolve_key(node, step, option, ".".join(steps[:position]))
+        if isinstance(node, dict) and node.get(key) is None:
+            node[key] = {}
+        elif key in _PLUGINS and isinstance(node[key], str):
+            node[key] = {"kind": node[key]}
+        node = node[key]
+    key = _resolve_key(node, last, option, ".".join(steps))
+    if key == "kind" and steps and steps[-1] in _PLUGINS and isinstance(value, str):
+        known = _PLUGINS[steps[-1]].choices.get(value)
+        for field in set(node) - set(known.model_fields if known else node):
+            del node[field]  # it belongs to the kind that is replaced
+    node[key] = _merge_value(node.get(key) if isinstance(node, dict) else node[key], value)
 
 
-def _key(here: Any, step: str, where: str, before: str) -> str | int:
+def _resolve_key(node: Any, step: str, option: str, parent: str) -> str | int:
+    """Turn a step of a path into a key of a mapping or an index of a list."""
     if not step:
-        raise InputError(f"{where}: has an empty name between its dots; write it as in --set fleet.size=20.")
-    if isinstance(here, dict):
+        raise InputError(f"{option}: has an empty name between its dots; write it as in --set fleet.size=20.")
+    if isinstance(node, dict):
         return step
-    if not isinstance(here, list):
-        raise InputError(f"{where}: {before} is {short_repr(here)} and has no field {step!r}; set {before} as a whole.")
-    if step not in map(str, range(len(here))):
-        raise InputError(f"{where}: {before} has no entry {step}; use one of 0 to {len(here) - 1}.")
+    if not isinstance(node, list):
+        raise InputError(
+            f"{option}: {parent} is {short_repr(node)} and has no field {step!r}; set {parent} as a whole."
+        )
+    if step not in map(str, range(len(node))):
+        raise InputError(f"{option}: {parent} has no entry {step}; use one of 0 to {len(node) - 1}.")
     return int(step)
 
 
@@ -201,27 +208,27 @@ def _validate(fields: dict[str, Any], source: str) -> Scenario:
     try:
         scenario = Scenario.model_validate(fields)
     except ValidationError as error:
-        raise InputError(_sentence(error, fields, source)) from None
+        raise InputError(_describe_validation_error(error, fields, source)) from None
     scenario._source = source
     return scenario
 
 
-def _sentence(error: ValidationError, fields: dict[str, Any], source: str) -> str:
-    """One sentence for the first problem, in the user's words, and how many more there are."""
+def _describe_validation_error(error: ValidationError, fields: dict[str, Any], source: str) -> str:
+    """Write one sentence on the first error, and the number of further ones."""
     problems: dict[str, str] = {}
     for detail in error.errors(include_url=False):
-        location = _where_written(detail["loc"], fields)
-        said = describe_error(detail)
+        location = _written_location(detail["loc"], fields)
+        message = describe_error(detail)
         if detail["type"] == "missing" and location[:2] == ("fleet", "devices"):
-            said = "is missing; give it there, in fleet.defaults or by a profile"
-        problems.setdefault(_place(location), said)
-    place, said = next(iter(problems.items()))
+            message = "is missing; give it there, in fleet.defaults or by a profile"
+        problems.setdefault(_field_path(location), message)
+    field, message = next(iter(problems.items()))
     more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
-    return f"{source}: {place} {said}{more}."
+    return f"{source}: {field} {message}{more}."
 
 
-def _where_written(location: Location, fields: dict[str, Any]) -> Location:
-    """A device's field may come from ``fleet.defaults``; that is the place to mend, then."""
+def _written_location(location: Location, fields: dict[str, Any]) -> Location:
+    """Return where a value was written: a device's field may come from ``fleet.defaults``."""
     match location:
         case ("fleet", "devices", int(n), str(field), *rest):
             fleet = fields["fleet"]
@@ -231,7 +238,7 @@ def _where_written(location: Location, fields: dict[str, Any]) -> Location:
     return location
 
 
-def _place(location: Location) -> str:
+def _field_path(location: Location) -> str:
     text = ""
     for step in location:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)

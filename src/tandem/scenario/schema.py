@@ -1,7 +1,7 @@
-"""What a user describes: the fleet, its workload, its channel, its limits, how accuracy is modelled and rewarded.
+"""Fields of a scenario: the fleet, its workload, its channel, its limits, and how accuracy is modelled and rewarded.
 
-A ``Scenario`` is validated and immutable. Every field is documented here, once; ``tandem scenario show`` prints the
-values and docs/system-model.md says why the presets have the values they have.
+A ``Scenario`` is validated and immutable. Every field is documented here; ``tandem scenario show`` prints the values,
+and docs/system-model.md gives the reasons for the values of the presets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_ROUNDS = 1_000_000  # of an episode
 
 
 class Workload(ConfigModel):
-    """What is asked of the fleet."""
+    """The requests that reach the fleet."""
 
     request_rate_per_s: PerSecond  # the mean of lambda_n over devices
     arrivals: Annotated[SerializeAsAny[ArrivalsConfig], BeforeValidator(ArrivalsConfig.parse)] = (
@@ -61,14 +61,14 @@ class Channel(ConfigModel):
 
 
 class Training(ConfigModel):
-    """One device's part in a training round."""
+    """The work of one device in a training round."""
 
     iterations: Annotated[Whole, Field(ge=1, le=10_000)]  # U, full-batch gradient steps
     update_bits: Bits  # G
 
 
 class Limits(ConfigModel):
-    """The bounds of constraints C1 to C3, and how short a round may be."""
+    """The bounds of constraints C1 to C3, and the shortest round."""
 
     round_max_s: Seconds  # L_max
     round_floor_s: SecondsOrZero  # the scheduling slot: no round is shorter; 0 is the paper's
@@ -80,18 +80,18 @@ class Limits(ConfigModel):
     def _ordered(self) -> Limits:
         for name in ("round_floor_s", "idle_round_s"):
             if getattr(self, name) > self.round_max_s:
-                said = f"is {getattr(self, name):g}, above round_max_s = {self.round_max_s:g}; lower it or raise that"
-                raise field_error(name, said=said)
+                given = f"is {getattr(self, name):g}, above round_max_s = {self.round_max_s:g}"
+                raise field_error(name, said=f"{given}; lower it or raise that")
         return self
 
 
 class Accuracy(ConfigModel):
-    """How accurate a model is, by what it was trained on and when."""
+    """The accuracy of a model, by the data it was trained on and its age."""
 
     mapping: Annotated[SerializeAsAny[AccuracyMappingConfig], BeforeValidator(AccuracyMappingConfig.parse)]  # G
     model_decay_per_s: Decay  # rho
     pretrained: Annotated[Real, Field(ge=0, le=1)]  # accuracy of the model each device starts with
-    # With a task, models are really trained and answers counted; the mapping is then only what the server believes.
+    # With a task, real models are trained and their accuracy is measured; the mapping is the server's estimate.
     task: Annotated[SerializeAsAny[TaskConfig] | None, BeforeValidator(TaskConfig.parse_or_none)] = None
 
 
@@ -99,21 +99,21 @@ Penalty = Annotated[Real, Field(ge=-1e9, le=1e9)]
 
 
 class Rewards(ConfigModel):
-    """The vector a round earns if it breaks a constraint: accuracy, -latency (s), -energy (J)."""
+    """The reward of a round that breaks a constraint: accuracy, -latency (s), -energy (J)."""
 
     penalty: tuple[Penalty, Penalty, Penalty] = (-0.1, -8.0, -50.0)
 
 
 class Shield(ConfigModel):
-    """The projection of actions onto what is feasible, from what the edge server knows."""
+    """The projection of actions onto the feasible ones, with the information of the edge server."""
 
     enabled: bool = True
-    outage: Annotated[Real, Field(gt=0, lt=0.5)] = 1e-5  # chance that a channel or arrivals are worse than planned for
+    outage: Annotated[Real, Field(gt=0, lt=0.5)] = 1e-5  # probability of a worse channel or more arrivals than planned
     upload_share: Annotated[Real, Field(gt=0, lt=1)] = 0.5  # part of the longest round kept for uploads
 
 
 class Scenario(ConfigModel):
-    """A fleet-scheduling problem, complete."""
+    """A complete fleet-scheduling problem."""
 
     name: Name
     description: str = ""
@@ -136,7 +136,7 @@ class Scenario(ConfigModel):
         return self._source
 
     def __eq__(self, other: object) -> bool:
-        """Two scenarios are equal if they say the same, wherever they were read from."""
+        """Compare the fields; where the scenarios were read from does not matter."""
         return isinstance(other, Scenario) and self.model_dump() == other.model_dump()
 
     def __hash__(self) -> int:

@@ -1,4 +1,4 @@
-"""Recorded series: a CSV with ``time_s`` in equal steps and one column for each device."""
+"""Recorded time series: a CSV file with ``time_s`` in equal steps and one column for each device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tandem.errors import InputError, one_line, short_repr
 
-_BEYOND = 1e12  # no time, rate or gain is that large
+MAX_VALUE = 1e12  # larger than any time, rate or gain
 
 
 @dataclass(frozen=True)
@@ -27,85 +27,86 @@ def read_trace(
     path: Path, *, devices: int, duration_s: float, repeat: bool, lowest: float, meaning: str, field: str, source: str
 ) -> Trace:
     """Read and check a trace that must last ``duration_s`` (unless it repeats) and cover every device."""
-    where = one_line(f"{source}: {field}: {path}")
-    header, rows, lines = _rows(path, where)
+    place = one_line(f"{source}: {field}: {path}")
+    header, rows, lines = _read_rows(path, place)
     columns = len(header) - 1
     if columns < devices:
         raise InputError(
-            f"{where}: has {columns} device columns for {devices} devices; add columns or lower fleet.size."
+            f"{place}: has {columns} device columns for {devices} devices; add columns or lower fleet.size."
         )
-    table = _numbers(rows, lines, columns, where)
+    table = _to_numbers(rows, lines, columns, place)
     times, values = table[:, 0], table[:, 1 : devices + 1]
     if np.any(values < lowest):
         row, device = np.argwhere(values < lowest)[0]
         raise InputError(
-            f"{where}, line {lines[row]}: {values[row, device]:g} for device {device} is below {lowest:g}; "
+            f"{place}, line {lines[row]}: {values[row, device]:g} for device {device} is below {lowest:g}; "
             f"write {meaning}."
         )
-    step_s = _step(times, lines, where)
+    step_s = _time_step(times, lines, place)
     if not repeat and len(times) * step_s < duration_s:
         raise InputError(
-            f"{where}: covers {len(times) * step_s:g} s, but an episode can last {duration_s:g} s; "
+            f"{place}: covers {len(times) * step_s:g} s, but an episode can last {duration_s:g} s; "
             "record more, lower rounds or limits.round_max_s, or set repeat: true."
         )
     return Trace(step_s=step_s, values=values, repeat=repeat)
 
 
-def _rows(path: Path, where: str) -> tuple[list[str], list[list[str]], list[int]]:
-    """The header, the rows below it, and the line each stands on."""
+def _read_rows(path: Path, place: str) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return the header, the rows below it, and the line number of each row."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
             reader = csv.reader(file)
             numbered = [(reader.line_num, row) for row in reader if row]
     except FileNotFoundError:
-        raise InputError(f"{where}: there is no such file; write its path relative to the scenario file.") from None
+        raise InputError(f"{place}: there is no such file; write its path relative to the scenario file.") from None
     except OSError as error:
-        raise InputError(f"{where}: cannot be read ({error.strerror}); check the path and its permissions.") from None
+        raise InputError(f"{place}: cannot be read ({error.strerror}); check the path and its permissions.") from None
     except (ValueError, csv.Error) as error:
-        raise InputError(one_line(f"{where}: cannot be read as CSV ({error}); save it as UTF-8 text.")) from None
+        raise InputError(one_line(f"{place}: cannot be read as CSV ({error}); save it as UTF-8 text.")) from None
     if not numbered or numbered[0][1][0].strip() != "time_s":
-        raise InputError(f"{where}: does not begin with the column 'time_s'; write the header time_s,0,1 and so on.")
+        raise InputError(f"{place}: does not begin with the column 'time_s'; write the header time_s,0,1 and so on.")
     if len(numbered) < 3:
-        raise InputError(f"{where}: holds {len(numbered) - 1} rows of values; record at least two.")
+        raise InputError(f"{place}: holds {len(numbered) - 1} rows of values; record at least two.")
     return numbered[0][1], [row for _, row in numbered[1:]], [line for line, _ in numbered[1:]]
 
 
-def _numbers(rows: list[list[str]], lines: list[int], columns: int, where: str) -> NDArray[np.float64]:
+def _to_numbers(rows: list[list[str]], lines: list[int], columns: int, place: str) -> NDArray[np.float64]:
     for row, line in zip(rows, lines, strict=True):
         if len(row) != columns + 1:
             raise InputError(
-                f"{where}, line {line}: has {len(row)} values for {columns + 1} columns; complete the row."
+                f"{place}, line {line}: has {len(row)} values for {columns + 1} columns; complete the row."
             )
     try:
         table = np.array(rows, dtype=np.float64)
     except ValueError:
-        line, cell = next((line, cell) for row, line in zip(rows, lines, strict=True) for cell in row if _odd(cell))
-        raise InputError(f"{where}, line {line}: {short_repr(cell)} is not a number; mend that cell.") from None
-    usable = np.abs(table) < _BEYOND  # false for NaN too
+        cells = ((line, cell) for row, line in zip(rows, lines, strict=True) for cell in row)
+        line, cell = next((line, cell) for line, cell in cells if not _is_number(cell))
+        raise InputError(f"{place}, line {line}: {short_repr(cell)} is not a number; fix that cell.") from None
+    usable = np.abs(table) < MAX_VALUE  # false for NaN too
     if not np.all(usable):
         row, column = np.argwhere(~usable)[0]
         raise InputError(
-            f"{where}, line {lines[row]}: {short_repr(rows[row][column])} is not a finite number below {_BEYOND:g}; "
+            f"{place}, line {lines[row]}: {short_repr(rows[row][column])} is not a finite number below {MAX_VALUE:g}; "
             "fill the gap."
         )
     return table
 
 
-def _odd(cell: str) -> bool:
+def _is_number(cell: str) -> bool:
     try:
         np.float64(cell)
     except ValueError:
-        return True
-    return False
+        return False
+    return True
 
 
-def _step(times: NDArray[np.float64], lines: list[int], where: str) -> float:
+def _time_step(times: NDArray[np.float64], lines: list[int], place: str) -> float:
     steps = np.diff(times)
     rounding = 4 * float(np.spacing(np.abs(times).max()))  # of large times, such as seconds since 1970
     unequal = (steps <= 0) | ~np.isclose(steps, steps[0], rtol=1e-6, atol=rounding)
     if np.any(unequal):
         line = lines[int(np.argmax(unequal)) + 1]
         raise InputError(
-            f"{where}, line {line}: time_s does not grow in equal steps; resample the trace to a fixed interval."
+            f"{place}, line {line}: time_s does not grow in equal steps; resample the trace to a fixed interval."
         )
     return float(steps[0])

@@ -1,7 +1,7 @@
-"""Numbers with units, as people write them: ``3 GHz``, ``200 KB``, ``{uniform: [10, 50]}``.
+"""Quantities with units, as users write them: ``3 GHz``, ``200 KB``, ``{uniform: [10, 50]}``.
 
 A field's name ends in the unit of a bare number (``frequency_max_hz: 3e9``); a string may carry another unit of the
-same dimension (``frequency_max_hz: 3 GHz``). Everything behind the border is a float in the base unit.
+same dimension (``frequency_max_hz: 3 GHz``). After validation everything is a float in the base unit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NUMBER_AND_UNIT = re.compile(r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\
 
 
 class Range(BaseModel):
-    """What a device's constant is drawn from: uniform on [low, high]; a plain number is a range of no width."""
+    """The uniform distribution on [low, high] of a device's constant; a plain number is a range of width 0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     low: float
@@ -33,7 +33,7 @@ class Range(BaseModel):
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension: its base unit ('' for none), the units people write, and the range a sane value lies in."""
+    """A physical dimension: its base unit ('' for none), the units users write, and the range of plausible values."""
 
     name: str
     base: str
@@ -44,7 +44,7 @@ class Dimension:
     open_low: bool = True  # is ``low`` itself excluded?
 
     def parse(self, value: Any) -> float:
-        """A number in the base unit, or '3 GHz', as a float in the base unit."""
+        """Convert a number in the base unit, or text such as '3 GHz', to a float in the base unit."""
         number = self._to_base(value)
         if not math.isfinite(number):
             raise ValueError(f"is {short_repr(value)}, not a finite number; {self._fix()}")
@@ -56,7 +56,7 @@ class Dimension:
         return number
 
     def parse_range(self, value: Any) -> Range:
-        """A number, or ``{uniform: [low, high]}`` to be drawn from for each device."""
+        """Convert a number, or ``{uniform: [low, high]}``, to the range that devices draw from."""
         if isinstance(value, Range):
             return value
         if not isinstance(value, dict):
@@ -67,7 +67,7 @@ class Dimension:
             raise ValueError(f"is {short_repr(value)}; write a number or {{uniform: [low, high]}}")
         low, high = (self.parse(bound) for bound in bounds)
         if low > high:
-            raise ValueError(f"has its bounds the wrong way round; write {{uniform: [{bounds[1]}, {bounds[0]}]}}")
+            raise ValueError(f"has its bounds in the wrong order; write {{uniform: [{bounds[1]}, {bounds[0]}]}}")
         return Range(low=low, high=high)
 
     def _to_base(self, value: Any) -> float:
@@ -101,13 +101,13 @@ def _as_float(number: float) -> float:
 
 
 def _not_bool(value: Any) -> Any:
-    """Python takes ``true`` for 1; a person who wrote it did not mean that."""
+    """Refuse booleans, which Python accepts as 0 and 1."""
     if isinstance(value, bool):
         raise ValueError(f"is {short_repr(value)}; write a number")
     return value
 
 
-# The bounds of a dimension catch a wrong unit (a frequency of 3 is GHz without saying so), not an unusual device.
+# The bounds of a dimension detect a missing unit (a frequency of 3 that means GHz), not an unusual device.
 FREQUENCY = Dimension("frequency", "Hz", {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}, "2 GHz", low=1e5, high=1e12)
 POWER = Dimension("power", "W", {"W": 1.0, "mW": 1e-3, "kW": 1e3}, "500 mW", high=1e5)
 TIME = Dimension("duration", "s", {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0}, "5 s", low=1e-6, high=1e6)
