@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.cli.commands.simulate import POLICIES
+from tandem.cli.main import COMMANDS, load_command
+from tandem.experiments.registry import EXPERIMENTS
+from tandem.experiments.scale import SCALES
+from tandem.learn.registry import ALGORITHMS
 from tandem.policy import HEURISTICS
 
 
 @pytest.fixture(autouse=True)
-def in_a_fresh_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -31,7 +34,7 @@ def test_simulate_prints_one_json_document_and_nothing_else(tandem, tmp_path: Pa
     assert json.loads(again)["objectives"] == document["objectives"]
 
 
-def test_simulate_for_people(tandem) -> None:
+def test_simulate_prints_a_table(tandem) -> None:
     code, out, _ = tandem("simulate", "--seeds", "2", "--rounds", "10", "--trace", "none", "--out", "here")
     assert code == 0
     for words in ("accuracy", "latency (s)", "energy (J)", "rounds in violation", "requests dropped", "here/"):
@@ -41,15 +44,15 @@ def test_simulate_for_people(tandem) -> None:
 
 def test_settings_and_overrides_reach_the_simulation(tandem) -> None:
     common = ("simulate", "--rounds", "20", "--seeds", "1", "--trace", "none", "--json")
-    never = json.loads(tandem(*common, "--policy-set", "data_share=2", "--set", "fleet.size=5")[1])
-    assert never["devices"] == 5
-    assert never["trainers_per_round"] == 0
-    wild = json.loads(tandem(*common, "--policy", "random", "--no-shield")[1])
-    assert wild["shield"] is False
-    assert wild["violation_rate"]["all"] > 0.2
+    no_training = json.loads(tandem(*common, "--policy-set", "data_share=2", "--set", "fleet.size=5")[1])
+    assert no_training["devices"] == 5
+    assert no_training["trainers_per_round"] == 0
+    unshielded = json.loads(tandem(*common, "--policy", "random", "--no-shield")[1])
+    assert unshielded["shield"] is False
+    assert unshielded["violation_rate"]["all"] > 0.2
 
 
-def test_a_long_trace_is_left_out_and_said_so(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_is_too_long_is_not_written(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tandem.runs.simulation.MAX_TRACE_ROWS", 50)
     code, out, _ = tandem("simulate", "--rounds", "10", "--seeds", "1")
     assert code == 0
@@ -57,7 +60,7 @@ def test_a_long_trace_is_left_out_and_said_so(tandem, monkeypatch: pytest.Monkey
     assert {path.name for path in Path("simulations/paper-threshold").iterdir()} == {"scenario.yaml", "simulation.json"}
 
 
-def test_nothing_of_an_earlier_run_stays_beside_a_new_result(tandem) -> None:
+def test_simulate_removes_files_of_an_earlier_result(tandem) -> None:
     common = ("simulate", "--rounds", "5", "--seeds", "1", "--out", "here")
     tandem(*common)
     assert Path("here/trace.csv").exists()
@@ -65,8 +68,37 @@ def test_nothing_of_an_earlier_run_stays_beside_a_new_result(tandem) -> None:
     assert not Path("here/trace.csv").exists()
 
 
-def test_the_help_names_every_policy() -> None:
-    assert all(name in POLICIES for name in HEURISTICS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_loads_and_has_the_summary_of_the_table(name: str) -> None:
+    assert load_command(name).help.partition("\n")[0] == COMMANDS[name].summary
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "names"),
+    [
+        ("simulate", "--policy", HEURISTICS),
+        ("train", "--algorithm", ALGORITHMS),
+        ("train", "--preset", ["default", "quick", "literal"]),
+        ("reproduce", "--scale", SCALES),
+        ("reproduce", "names", EXPERIMENTS),
+    ],
+)
+def test_help_names_every_choice(command: str, option: str, names) -> None:
+    parameter = next(one for one in load_command(command).params if option in (*one.opts, one.name))
+    assert all(name in parameter.help for name in names)
+
+
+def test_every_option_has_a_help_text() -> None:
+    for name in COMMANDS:
+        command = load_command(name)
+        for one in (command, *getattr(command, "commands", {}).values()):
+            assert all(parameter.help for parameter in one.params), one.name
+
+
+def test_an_unknown_command_is_refused_with_a_suggestion(tandem) -> None:
+    code, out, err = tandem("trian")
+    assert (code, out) == (2, "")
+    assert "'train'" in err
 
 
 def test_scenario_list(tandem) -> None:
@@ -118,7 +150,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tandem, arguments: list[str],
     assert not Path("simulations").exists()
 
 
-def test_results_of_something_else_are_not_overwritten(tandem) -> None:
+def test_simulate_refuses_a_folder_with_other_files(tandem) -> None:
     Path("thesis").mkdir()
     Path("thesis/chapter1.txt").write_text("years of work")
     code, _, err = tandem("simulate", "--rounds", "5", "--seeds", "1", "--out", "thesis")
@@ -127,7 +159,7 @@ def test_results_of_something_else_are_not_overwritten(tandem) -> None:
     assert [path.name for path in Path("thesis").iterdir()] == ["chapter1.txt"]
 
 
-def test_out_that_is_a_file(tandem) -> None:
+def test_simulate_refuses_a_file_as_out(tandem) -> None:
     Path("notes.txt").write_text("x")
     code, _, err = tandem("simulate", "--rounds", "5", "--seeds", "1", "--out", "notes.txt")
     assert code == 2

@@ -53,7 +53,7 @@ def recorded(run: str) -> dict:
 
 
 def test_evaluate_prints_one_json_document_and_writes_the_same(tandem) -> None:
-    found = document(tandem("evaluate", "runs/paper", "--seeds", "4", "--out", "found.json", "--json"))
+    found = document(tandem("evaluate", "runs/paper", "--seeds", "4", "--json-file", "found.json", "--json"))
     assert json.loads(Path("found.json").read_text()) == found
     assert len(found["seeds"]) == 4
     assert set(found["seeds"]).isdisjoint(recorded("runs/paper")["seeds"])
@@ -65,8 +65,8 @@ def test_evaluate_prints_one_json_document_and_writes_the_same(tandem) -> None:
     assert found["rules"] == []
 
 
-def test_evaluate_for_people(tandem) -> None:
-    code, out, err = tandem("evaluate", "runs/paper", "--seeds", "2", "--first-seed", "7", "--rules")
+def test_evaluate_prints_tables(tandem) -> None:
+    code, out, err = tandem("evaluate", "runs/paper", "--seeds", "2", "--first-seed", "7", "--heuristics")
     assert code == 0
     for words in (
         "seeds 7 to 8",
@@ -82,10 +82,10 @@ def test_evaluate_for_people(tandem) -> None:
         assert words in out
     for rule in package.HEURISTICS:
         assert rule in out
-    assert "Playing" in err
+    assert "Evaluating" in err
 
 
-def test_evaluate_measures_what_was_measured_on_the_same_seeds(tandem) -> None:
+def test_evaluate_on_the_seeds_of_training_gives_the_recorded_hypervolume(tandem) -> None:
     before = recorded("runs/paper")
     seeds = ("--seeds", str(len(before["seeds"])), "--first-seed", str(before["seeds"][0]))
     found = document(tandem("evaluate", "runs/paper", *seeds, "--json"))
@@ -116,7 +116,7 @@ def test_front_writes_a_table_and_a_figure_into_the_run(tandem) -> None:
     assert document(tandem("front", "runs/paper", "--json"))["policies"] == before["policies"]
 
 
-def test_front_for_people(tandem) -> None:
+def test_front_prints_a_table(tandem) -> None:
     code, out, _ = tandem("front", "runs/paper", "--csv", "mine.csv", "--figure", "mine.svg")
     assert code == 0
     for words in (
@@ -126,7 +126,7 @@ def test_front_for_people(tandem) -> None:
         "violations",
         "weights (%)",
         "stage",
-        "hypervolume",
+        "Hypervolume",
         "sparsity",
     ):
         assert words in out
@@ -136,20 +136,35 @@ def test_front_for_people(tandem) -> None:
     assert not Path("runs/paper/front.csv").exists()
 
 
+def test_front_shows_a_few_policies_and_all_on_request(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tandem.cli.commands.front.SHOWN", 1)  # the landmarks are shown all the same
+    policies = recorded("runs/paper")["policies"]
+    _, few, _ = tandem("front", "runs/paper")
+    lines = [line for line in few.splitlines() if "±" in line]
+    assert 1 <= len(lines) <= min(4, len(policies))
+    for mark in ("knee", "highest accuracy", "lowest latency", "lowest energy"):
+        assert sum(mark in line for line in lines) == 1
+    _, everything, _ = tandem("front", "runs/paper", "--all")
+    assert sum("±" in line for line in everything.splitlines()) == len(policies)
+    shown = document(tandem("front", "runs/paper", "--json"))
+    assert len(shown["policies"]) == len(policies)
+    assert len(Path(shown["csv"]).read_text().splitlines()) == 1 + len(policies)
+
+
 @pytest.mark.parametrize(("sort", "field", "sign"), [("accuracy", 0, -1), ("latency", 1, 1), ("energy", 2, 1)])
-def test_front_sorted(tandem, sort: str, field: int, sign: int) -> None:
+def test_front_sorts_by_an_objective(tandem, sort: str, field: int, sign: int) -> None:
     shown = document(tandem("front", "runs/paper", "--sort", sort, "--json"))
     values = [sign * list(policy["objectives"].values())[field] for policy in shown["policies"]]
     assert values == sorted(values)
     assert len({policy["index"] for policy in shown["policies"]}) == len(values)
 
 
-def test_a_run_that_cannot_be_written_to_can_be_looked_at(tandem) -> None:
+def test_front_shows_a_run_that_cannot_be_written_to(tandem) -> None:
     Path("runs/paper/front.csv").mkdir()
     Path("runs/paper/front.png").mkdir()
     code, out, err = tandem("front", "runs/paper")
     assert code == 0
-    assert "hypervolume" in out
+    assert "Hypervolume" in out
     assert "Written" not in out
     assert "--csv" in err
     assert "--figure" in err
@@ -170,7 +185,7 @@ def test_pick_the_knee(tandem) -> None:
 
 
 @pytest.mark.parametrize(("name", "objective", "best"), [("accuracy", "accuracy", max), ("energy", "energy_j", min)])
-def test_pick_by_a_single_weight_is_the_best_there(tandem, name: str, objective: str, best) -> None:
+def test_pick_by_a_single_weight_is_the_best_of_that_objective(tandem, name: str, objective: str, best) -> None:
     chosen = document(tandem("pick", "runs/paper", "--prefer", f"{name}=3", "--json"))
     values = [policy["objectives"][objective] for policy in recorded("runs/paper")["policies"]]
     assert chosen["policy"]["objectives"][objective] == best(values)
@@ -186,7 +201,7 @@ def test_pick_within_limits(tandem) -> None:
     assert "the 1 of" in chosen["reason"]
 
 
-def test_pick_for_people_says_how_to_use_it(tandem) -> None:
+def test_pick_prints_how_to_use_the_policy_in_python(tandem) -> None:
     code, out, _ = tandem("pick", "runs/fleet", "--prefer", "accuracy=0.5, latency=0.3,energy=0.2")
     assert code == 0
     for words in ("accuracy", "latency (s)", "energy (J)", "±", "in violation", "best for weights 0.5, 0.3, 0.2"):
@@ -210,17 +225,17 @@ def test_pick_leaves_out_policies_that_break_constraints(tandem) -> None:
     Path("runs/paper/front.json").write_text(json.dumps(before))
     _, out, _ = tandem("pick", "runs/paper", "--prefer", "accuracy=1")
     assert f"Policy {best['index']} " not in out
-    assert "1 policy with more than 0.01 of rounds in violation left out" in out
+    assert "1 policy with violations in more than 0.01 of the rounds excluded" in out
     for policy in before["policies"]:
         policy["violation_rate"]["all"] = 0.5
     Path("runs/paper/front.json").write_text(json.dumps(before))
-    assert "Beware" in tandem("pick", "runs/paper")[1]
+    assert "Warning" in tandem("pick", "runs/paper")[1]
 
 
 # runs
 
 
-def test_runs_lists_what_is_there(tandem, runs: Path) -> None:
+def test_runs_lists_every_run(tandem, runs: Path) -> None:
     listed = document(tandem("runs", "--json"))
     by_name = {run["name"]: run for run in listed["runs"]}
     assert set(by_name) == {"fleet", "paper"}
@@ -263,7 +278,7 @@ def test_broken_runs_do_not_stop_the_listing(tandem, runs: Path) -> None:
         assert listed[f"more/{name}"]["problem"] in out
 
 
-def test_runs_of_one_run_and_of_none(tandem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_a_single_run_and_of_an_empty_folder(tandem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [run["name"] for run in document(tandem("runs", "runs/paper", "--json"))["runs"]] == ["paper"]
     Path("empty").mkdir()
     code, out, _ = tandem("runs", "empty")
@@ -289,8 +304,8 @@ def test_runs_of_one_run_and_of_none(tandem, tmp_path: Path, monkeypatch: pytest
         (["evaluate", "runs/fleet", "--set", "workload.request_rate_per_s=500"], "cannot be served"),
         (["evaluate", "runs/fleet", "--seeds", "0"], "--seeds"),
         (["evaluate", "runs/fleet", "--first-seed", "-1"], "--first-seed"),
-        (["evaluate", "runs/fleet", "--out", "missing/found.json"], "--out missing/found.json"),
-        (["evaluate", "runs/fleet", "--out", "runs"], "is a folder"),
+        (["evaluate", "runs/fleet", "--json-file", "missing/found.json"], "--json-file missing/found.json"),
+        (["evaluate", "runs/fleet", "--json-file", "runs"], "is a folder"),
         (["front", "runs/fleet", "--sort", "acuracy"], "write 'accuracy'"),
         (["front", "runs/fleet", "--csv", "missing/front.csv"], "no folder missing"),
         (["front", "runs/fleet", "--figure", "front.doc"], ".png, .pdf or .svg"),
@@ -340,11 +355,11 @@ def test_a_damaged_run_is_one_sentence(tandem, command: str) -> None:
         (0.5123456, None, "0.5123"),
     ],
 )
-def test_numbers_have_the_digits_that_mean_something(mean: float, width: float | None, said: str) -> None:
+def test_format_interval_shows_meaningful_digits(mean: float, width: float | None, said: str) -> None:
     assert format_interval(mean, width) == said
 
 
-def test_a_narrow_terminal_gets_fewer_columns_but_whole_cells() -> None:
+def test_a_narrow_terminal_gets_fewer_columns_and_complete_cells() -> None:
     rows = [{"name": "a-run", "stage": "initialisation", "value": "123456 ± 789"}]
     for width, shown in ((80, ["a-run", "initialisation", "123456 ± 789"]), (24, ["a-run", "123456 ± 789"])):
         out = Console(width=width, file=io.StringIO())
@@ -367,7 +382,7 @@ def test_json_alone_on_stdout() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["run"] == "runs/paper"
-    assert done.stderr.startswith("Playing ")
+    assert done.stderr.startswith("Evaluating ")
 
 
 def test_a_mistake_is_no_stack_trace() -> None:

@@ -1,4 +1,4 @@
-"""``tandem train``: what it prints and refuses, and, in real processes, that a stopped run goes on as if it had not."""
+"""``tandem train``: what it prints and refuses and, in real processes, that an interrupted run can be resumed."""
 
 import json
 import os
@@ -9,22 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cli.commands.train import ALGORITHMS as IN_HELP
-from tandem.cli.commands.train import PRESETS
-from tandem.learn import ALGORITHMS
-from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET
-
 TINY = "paper --set fleet.size=3 --set rounds=10 --train-set num_envs=2 --train-set update_epochs=1"
 TINY += " --train-set num_minibatches=1 --train-set validation_episodes=1"
-TANDEM = f"{TINY} --budget 300 --train-set preference_divisions=2 --train-set width=8".split()
+PC_PPO = f"{TINY} --budget 300 --train-set preference_divisions=2 --train-set width=8".split()
 # Nine chunks of initialisation, two iterations of extension with two chunks each.
 CMOPPO = f"{TINY} --algorithm c-moppo --budget 700 --train-set archive_size=4 --train-set num_preferences=2".split()
 CMOPPO += ["--train-set", "num_extended=1", "--train-set", "extension_steps=2"]
 DELIVERED = ("front.json", "policies.safetensors")
 
 
-def process(folder: Path, *arguments: str, dying: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:
-    script = ["-m", "tandem"] if dying is None else [str(Path(__file__).with_name("crash_at.py")), *map(str, dying)]
+def process(folder: Path, *arguments: str, crash_at: tuple[str, int] | None = None) -> subprocess.CompletedProcess[str]:
+    script = (
+        ["-m", "tandem"] if crash_at is None else [str(Path(__file__).with_name("crash_at.py")), *map(str, crash_at)]
+    )
     command = [sys.executable, *script, "train", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
 
@@ -39,64 +36,64 @@ def progress(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    done = process(folder, *TANDEM, "--json")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    done = process(folder, *PC_PPO, "--json")
     assert done.returncode == 0, done.stderr
     done.folder = folder / "runs" / "paper-pc-ppo-default-seed0"
     return done
 
 
-def test_json_alone_on_stdout(undisturbed) -> None:
-    document = json.loads(undisturbed.stdout)
+def test_json_alone_on_stdout(uninterrupted) -> None:
+    document = json.loads(uninterrupted.stdout)
     assert document["folder"] == "runs/paper-pc-ppo-default-seed0"
     assert [document[name] for name in ("algorithm", "preset", "seed")] == ["pc-ppo", "default", 0]
     assert document["hypervolume"] > 0
     assert document["rounds"] <= 300
     assert document["rounds_per_s"] == pytest.approx(document["rounds"] / document["wall_s"])
     assert 0 <= document["violation_rate"] <= 1
-    front = json.loads((undisturbed.folder / "front.json").read_text())
+    front = json.loads((uninterrupted.folder / "front.json").read_text())
     assert document["policies"] == len(front["policies"])
     assert [document[name] for name in ("hypervolume", "sparsity")] == [front["hypervolume"], front["sparsity"]]
 
 
-def test_progress_is_told_on_stderr_in_plain_lines(undisturbed) -> None:
-    lines = undisturbed.stderr.splitlines()
+def test_progress_is_plain_lines_on_stderr(uninterrupted) -> None:
+    lines = uninterrupted.stderr.splitlines()
     for words in ("3 devices", "compiling training", "hypervolume", "rounds", "violations", "elapsed", "measuring"):
         assert any(words in line for line in lines), words
     assert len(lines) < 12
-    assert "\x1b" not in undisturbed.stderr
+    assert "\x1b" not in uninterrupted.stderr
 
 
-def test_every_core_is_a_device(undisturbed) -> None:
-    record = json.loads((undisturbed.folder / "run.json").read_text())
+def test_every_core_is_a_jax_device(uninterrupted) -> None:
+    record = json.loads((uninterrupted.folder / "run.json").read_text())
     assert record["device"] == {"platform": "cpu", "kind": "cpu", "count": os.cpu_count()}
 
 
-def test_killed_and_interrupted_it_ends_the_same(undisturbed, tmp_path: Path) -> None:
-    killed = process(tmp_path, *TANDEM, "--out", "run", dying=("half", 3))
+def test_a_killed_and_an_interrupted_run_resume_to_the_same_result(uninterrupted, tmp_path: Path) -> None:
+    killed = process(tmp_path, *PC_PPO, "--out", "run", crash_at=("half", 3))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert any(path.name.startswith(".checkpoint") for path in (tmp_path / "run").iterdir())
-    interrupted = process(tmp_path, "--resume", "run", dying=("interrupt", 2))
+    interrupted = process(tmp_path, "--resume", "run", crash_at=("interrupt", 2))
     assert interrupted.returncode == 130, interrupted.stderr
-    assert "go on with 'tandem train --resume run'" in interrupted.stderr
-    assert "going on after 40 of 240 rounds" in interrupted.stderr
+    assert "continue with 'tandem train --resume run'" in interrupted.stderr
+    assert "continuing after 40 of 240 rounds" in interrupted.stderr
     assert "Traceback" not in interrupted.stderr
     done = process(tmp_path, "--resume", "run", "--json")
     assert done.returncode == 0, done.stderr
-    assert delivered(tmp_path / "run") == delivered(undisturbed.folder)
-    assert progress(tmp_path / "run") == progress(undisturbed.folder)
+    assert delivered(tmp_path / "run") == delivered(uninterrupted.folder)
+    assert progress(tmp_path / "run") == progress(uninterrupted.folder)
     assert not any(path.name.startswith(".c") for path in (tmp_path / "run").iterdir())
 
 
-def test_c_moppo_killed_in_its_second_stage_and_at_its_end_ends_the_same(tmp_path: Path) -> None:
+def test_c_moppo_killed_in_its_second_stage_resumes_to_the_same_result(tmp_path: Path) -> None:
     assert process(tmp_path, *CMOPPO, "--out", "whole").returncode == 0
     moments = [("row", 10), ("front", 1)]  # in the second extension, between two files
     for number, moment in enumerate(moments):
         arguments = ["--resume", "run"] if number else [*CMOPPO, "--out", "run"]
-        killed = process(tmp_path, *arguments, dying=moment)
+        killed = process(tmp_path, *arguments, crash_at=moment)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        assert ("going on after" in killed.stderr) == (number > 0)
+        assert ("continuing after" in killed.stderr) == (number > 0)
     assert process(tmp_path, "--resume", "run").returncode == 0
     assert delivered(tmp_path / "run") == delivered(tmp_path / "whole")
     assert progress(tmp_path / "run") == progress(tmp_path / "whole")
@@ -105,47 +102,49 @@ def test_c_moppo_killed_in_its_second_stage_and_at_its_end_ends_the_same(tmp_pat
 
 
 @pytest.fixture(autouse=True)
-def in_a_fresh_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, undisturbed) -> None:
-    before = {path: path.stat().st_mtime_ns for path in undisturbed.folder.iterdir()}
-    code, out, err = tandem("train", "--resume", str(undisturbed.folder))
+def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, uninterrupted) -> None:
+    before = {path: path.stat().st_mtime_ns for path in uninterrupted.folder.iterdir()}
+    code, out, err = tandem("train", "--resume", str(uninterrupted.folder))
     assert code == 0
-    assert "finished already" in err
+    assert "already finished" in err
     assert "hypervolume" in out
-    code, _, err = tandem("train", *TANDEM, "--out", str(undisturbed.folder))
+    code, _, err = tandem("train", *PC_PPO, "--out", str(uninterrupted.folder))
     assert code == 2
     assert "finished run" in err
     assert "tandem front" in err
-    assert {path: path.stat().st_mtime_ns for path in undisturbed.folder.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in uninterrupted.folder.iterdir()} == before
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--algorithm", "c-moppo"], "begun with pc-ppo"),
-        (["--preset", "quick"], "begun with default"),
-        (["--seed", "1"], "begun with 0"),
-        (["--budget", "400"], "begun with budget=300"),
-        (["--train-set", "clip_eps=0.3"], "begun with clip_eps=0.1"),
-        (["--no-shield"], "begun with shield=None"),
-        (["--set", "fleet.size=4"], "its scenario is not"),
-        (["jetson"], "its scenario is not"),
+        (["--algorithm", "c-moppo"], "started with pc-ppo"),
+        (["--preset", "quick"], "started with default"),
+        (["--seed", "1"], "started with 0"),
+        (["--budget", "400"], "started with budget=300"),
+        (["--train-set", "clip_eps=0.3"], "started with clip_eps=0.1"),
+        (["--no-shield"], "started with shield=None"),
+        (["--set", "fleet.size=4"], "its scenario differs"),
+        (["jetson"], "its scenario differs"),
         (["--out", "elsewhere"], "--out elsewhere"),
     ],
 )
-def test_what_contradicts_the_run_is_refused(tandem, undisturbed, arguments: list[str], said: str) -> None:
-    code, out, err = tandem("train", "--resume", str(undisturbed.folder), *arguments)
+def test_resume_refuses_arguments_that_contradict_the_run(
+    tandem, uninterrupted, arguments: list[str], said: str
+) -> None:
+    code, out, err = tandem("train", "--resume", str(uninterrupted.folder), *arguments)
     assert code == 2
     assert out == ""
     assert said in err
     assert "without --resume" in err
 
 
-def test_what_agrees_with_the_run_is_not(tandem, undisturbed) -> None:
-    assert tandem("train", "--resume", str(undisturbed.folder), *TANDEM, "--seed", "0")[0] == 0
+def test_resume_accepts_arguments_that_agree_with_the_run(tandem, uninterrupted) -> None:
+    assert tandem("train", "--resume", str(uninterrupted.folder), *PC_PPO, "--seed", "0")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -176,26 +175,19 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tandem, arguments: list[str],
     assert list(Path().iterdir()) == []
 
 
-def test_files_of_something_else_are_not_overwritten(tandem) -> None:
+def test_train_refuses_a_folder_with_other_files(tandem) -> None:
     Path("thesis").mkdir()
     Path("thesis/scenario.yaml").write_text("extends: paper")
-    code, _, err = tandem("train", *TANDEM, "--out", "thesis")
+    code, _, err = tandem("train", *PC_PPO, "--out", "thesis")
     assert code == 2
     assert "--out" in err
     assert [path.name for path in Path("thesis").iterdir()] == ["scenario.yaml"]
-    assert tandem("train", *TANDEM, "--out", "thesis/scenario.yaml")[0] == 2
+    assert tandem("train", *PC_PPO, "--out", "thesis/scenario.yaml")[0] == 2
 
 
-def test_a_missing_tensorboard_is_said_with_its_remedy(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tensorboard_is_reported_with_the_fix(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    code, _, err = tandem("train", *TANDEM, "--tensorboard")
+    code, _, err = tandem("train", *PC_PPO, "--tensorboard")
     assert code == 2
     assert 'pip install "tandem[tensorboard]"' in err
     assert list(Path().iterdir()) == []
-
-
-def test_the_help_names_every_algorithm_and_preset() -> None:
-    names = IN_HELP.replace(",", " ").replace(" or ", " ").split()
-    assert set(ALGORITHMS) <= set(names)
-    assert all(preset in PRESETS for algorithm in ALGORITHMS.values() for preset in algorithm.presets)
-    assert (DEFAULT_ALGORITHM, DEFAULT_PRESET) == ("pc-ppo", "default")  # as the help has it

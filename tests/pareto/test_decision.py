@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tandem.errors import InputError
 from tandem.objectives import to_user_units
-from tandem.pareto import Ranges, best_for_preference, knee_point, nondominated_indices, pick
+from tandem.pareto import Ranges, best_for_preference, knee_point, nondominated_indices, pick, spread_subset
 
 # accuracy, -latency, -energy
 FOUR = np.array([[0.9, -3.0, -9.0], [0.7, -1.0, -5.0], [0.5, -0.5, -4.0], [0.8, -1.2, -5.5]])
@@ -184,3 +184,20 @@ def test_nothing_to_choose_from() -> None:
         for choose in (pick, knee_point, lambda points: best_for_preference((1, 1, 1), points)):
             with pytest.raises(InputError, match="no policy to choose from"):
                 choose(points)
+
+
+def test_spread_subset_covers_a_line_evenly() -> None:
+    line = np.column_stack([np.linspace(0, 1, 9), np.linspace(1, 0, 9), np.zeros(9)])
+    assert spread_subset(line, 5, include=[0]) == [0, 2, 4, 6, 8]
+    assert spread_subset(line, 3, include=[4]) == [0, 4, 8]
+    assert spread_subset(line, 20) == list(range(9))
+
+
+def test_spread_subset_keeps_what_is_included_and_leaves_out_nan() -> None:
+    points = sphere(40)
+    points[7] = np.nan
+    chosen = spread_subset(points, 12, include=[3, 5, 3])
+    assert len(chosen) == len(set(chosen)) == 12
+    assert {3, 5} <= set(chosen)
+    assert 7 not in spread_subset(points, 40)
+    assert spread_subset(points, 1, include=[3, 5]) == [3, 5]

@@ -158,7 +158,7 @@ def test_what_does_not_change_shapes_fits_the_papers_network(paper_run: Run) -> 
         ("fleet.size=30", "trained for 3 devices and cannot decide for 30"),
         ("observation=minimal", "'full' observation"),
         ("fleet.sise=30", "write 'size'"),
-        ("fleet.size", "is not field=value"),
+        ("fleet.size", "is not name=value"),
     ],
 )
 def test_changes_that_do_not_fit_are_refused(paper_run: Run, override: str, said: str) -> None:

@@ -174,8 +174,8 @@ class TestNoFile:
 # One override of the plain scenario, and what the sentence about it must say.
 OVERRIDES = [
     # --set itself
-    ("rounds", ["--set rounds: is not field=value", "--set fleet.size=20"]),
-    ("=3", ["--set =3: is not field=value"]),
+    ("rounds", ["--set rounds: is not name=value", "--set fleet.size=20"]),
+    ("=3", ["--set =3: is not name=value"]),
     ("fleet.size=[", ["--set fleet.size=[", "fix its brackets"]),
     ("fleet.size={a: 1, a: 2}", ["'a' is given twice"]),
     ("name=*x", ["aliases are not supported"]),

@@ -1,38 +1,107 @@
-"""Options that several commands share, and how they print."""
+"""Arguments and options that several commands share, how their values are read, and how results are printed."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+
+from tandem.errors import InputError, did_you_mean
+from tandem.io.yaml_reader import read_assignment
+from tandem.objectives import OBJECTIVE_LABELS
 
 ScenarioArgument = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="A preset (see 'tandem scenario list') or a YAML file.")
 ]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder of a finished training run.", show_default=False)
+]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, such as fleet.size=20. May be repeated."),
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Override a field of the scenario, e.g. fleet.size=20. May be repeated."
+    ),
+]
+PreferOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=WEIGHT,...",
+        help="Objective weights, e.g. accuracy=0.5,latency=0.3,energy=0.2.",
+        show_default=False,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
+PREFERENCE_EXAMPLE = "accuracy=0.5,latency=0.3,energy=0.2"
+
 
 def print_json(document: Any) -> None:
-    """One document on stdout."""
+    """Print one JSON document on stdout."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
+def parse_overrides(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Read the values of --set: a mapping of fields to values, the last one counting if a field is repeated."""
+    return dict(read_assignment(text, "--set", "fleet.size=20") for text in texts or ())
+
+
+def parse_preference(text: str) -> tuple[float, float, float]:
+    """Read ``accuracy=0.5,latency=0.3``: three weights that add up to 1; an objective that is not named gets 0."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise InputError(
+                f"--prefer {text}: {part.strip()!r} is not NAME=WEIGHT; write it as in {PREFERENCE_EXAMPLE}."
+            )
+        if name not in OBJECTIVE_LABELS:
+            raise InputError(f"--prefer {text}: {name!r} is not an objective; {did_you_mean(name, OBJECTIVE_LABELS)}.")
+        if name in weights:
+            raise InputError(f"--prefer {text}: {name} is given twice; give each objective one weight.")
+        weights[name] = _parse_weight(text, name, value)
+    total = sum(weights.values())
+    if total <= 0:
+        raise InputError(f"--prefer {text}: every weight is 0; make at least one larger, as in {PREFERENCE_EXAMPLE}.")
+    accuracy, latency, energy = (weights.get(name, 0.0) / total for name in OBJECTIVE_LABELS)
+    return accuracy, latency, energy
+
+
+def _parse_weight(text: str, name: str, value: str) -> float:
+    try:
+        weight = float(value)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise InputError(f"--prefer {text}: {value!r} is not a number; write it as in {PREFERENCE_EXAMPLE}.")
+    if weight < 0:
+        raise InputError(f"--prefer {text}: the weight of {name} is negative; give 0 or more.")
+    return weight
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before anything is computed for it."""
+    problem = None
+    if path.is_dir():
+        problem = "is a folder; name a file in it"
+    elif not path.parent.is_dir():
+        problem = f"cannot be written, because there is no folder {path.parent}; create it first"
+    elif not os.access(path.parent, os.W_OK):
+        problem = "cannot be written (Permission denied); name a file in another folder"
+    if problem:
+        raise InputError(f"{option} {path}: {problem}.")
+
+
 @contextmanager
-def spinner(message: str) -> Iterator[None]:
-    """Show on stderr that something takes its time: a spinner on a terminal, a plain line elsewhere."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status(message):
-            yield
-    else:
-        console.print(message, highlight=False)
+def report_write_errors(path: Path, option: str) -> Iterator[None]:
+    """Turn an error of the operating system into one sentence that names the option."""
+    try:
         yield
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another file.") from None

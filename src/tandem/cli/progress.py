@@ -1,47 +1,53 @@
-"""How a training looks while it goes on: a bar on a terminal, now and then a line elsewhere, both on stderr."""
+"""The progress display of every command: a bar on a terminal, now and then a line elsewhere, both on stderr."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from tandem.learn.algorithm import Algorithm
-from tandem.learn.train_loop import Progress
-from tandem.runs.trainer import Callback
+from tandem.cli.formatting import format_duration
+from tandem.progress import ProgressCallback
 
-LINE_EVERY_S = 5.0
-RECENT = 20  # chunks that speed is reckoned from
+LINE_EVERY_S = 5.0  # between two lines of progress where there is no terminal to draw a bar on
+RECENT_UPDATES = 20  # that the speed is computed from
+
+Update = Callable[[int, int, str], None]  # takes how many are done, of how many, and what they are
 
 
-class LiveProgress(Callback):
-    """Shows stage, steps, rounds, speed, front so far, violations, time spent and time left."""
+class ProgressDisplay:
+    """Shows what is being done, how much of it is done, the time spent and the time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str = "") -> None:
+        self._title = title
+        self._activity = ""
         self._console = Console(stderr=True)
-        self._bar = Bar(
+        self._bar = RichProgress(
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=self._console
         )
-        self._task = self._bar.add_task("preparing", total=None)
-        self._text = Text("", style="dim", overflow="fold")
+        self._row = self._bar.add_task(title or "preparing", total=None)
+        self._details = Text("", style="dim", overflow="fold")
         self._live = Live(self, console=self._console, transient=True) if self._console.is_terminal else None
-        self._speed = Speed()
-        self._stage = -1
-        self._said_at = float("-inf")
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_UPDATES)
+        self._started_at = self._printed_at = time.monotonic()
 
     def __rich__(self) -> Group:
-        return Group(self._bar, self._text)
+        return Group(self._bar, self._details) if self._details.plain else Group(self._bar)
 
-    def __enter__(self) -> LiveProgress:
+    def __enter__(self) -> ProgressDisplay:
+        self._started_at = time.monotonic()
         if self._live:
             self._live.start()
+        elif self._title:
+            self.print(self._title)
         return self
 
     def __exit__(
@@ -50,82 +56,63 @@ class LiveProgress(Callback):
         if self._live:
             self._live.stop()
 
-    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
-        planned = sum(stage.rounds for stage in algorithm.stages)
-        self._bar.update(self._task, total=planned, completed=rounds)
-        how = f"going on after {rounds:,} of {planned:,} rounds" if rounds else f"{planned:,} rounds"
-        devices = algorithm.system.size
-        self._say(f"Training {algorithm.name} for {devices} device{'s' if devices > 1 else ''}: {how}, into {folder}")
-
-    def on_compile(self, stage: str) -> None:
-        self._speed.forget()
-        self._doing(f"compiling {stage}, which takes some ten seconds the first time")
-
-    def on_chunk(self, progress: Progress, wall_s: float) -> None:
-        self._speed.add(progress.rounds)
-        details = _details(progress, wall_s, self._speed.rounds_per_s)
-        self._bar.update(self._task, description=progress.stage, completed=progress.rounds)
-        self._text.plain = f"  step {progress.step:,} of {progress.steps:,}, {details}"
-        new_stage, self._stage = progress.number != self._stage, progress.number
-        if self._live is None and (new_stage or time.monotonic() - self._said_at >= LINE_EVERY_S):
-            self._say(f"{progress.stage}: step {progress.step:,} of {progress.steps:,}, {details}")
-
-    def on_validate(self) -> None:
-        self._doing("validating the candidates for the front")
-
-    def on_measure(self, policies: int) -> None:
-        self._doing(f"measuring {policies} polic{'y' if policies == 1 else 'ies'} on fresh seeds")
-
-    def _doing(self, what: str) -> None:
-        self._bar.update(self._task, description=what)
-        if self._live is None:
-            self._say(what)
-
-    def _say(self, line: str) -> None:
-        self._said_at = time.monotonic()
+    def print(self, line: str) -> None:
+        """Print a line that stays."""
+        self._printed_at = time.monotonic()
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    def describe(self, activity: str) -> None:
+        """Show what is being done now, while nothing of it can be counted."""
+        self._begin(activity)
+        if self._live is None:
+            self.print(activity)
 
-class Speed:
-    """Rounds per second over the last chunks."""
+    def update(self, done: int, total: int, what: str, activity: str = "", elapsed_s: float | None = None) -> None:
+        """Show that ``done`` of ``total`` are done; ``what`` names them, and may go on with details after a comma."""
+        if activity != self._activity:
+            self._begin(activity)
+            self._printed_at = float("-inf")  # the first update of an activity is worth a line
+        self._recent.append((time.monotonic(), done))
+        elapsed = time.monotonic() - self._started_at if elapsed_s is None else elapsed_s
+        parts = [f"{done:,} of {total:,} {what}", f"{format_duration(elapsed)} elapsed"]
+        if self.speed and done < total:
+            parts.append(f"{format_duration((total - done) / self.speed)} left")
+        self._bar.update(self._row, completed=done, total=total)
+        self._details.plain = "  " + ", ".join(parts)
+        if self._live is None and time.monotonic() - self._printed_at >= LINE_EVERY_S:
+            line = ": ".join(part for part in (activity, ", ".join(parts)) if part)
+            self.print(activity if activity and done == 0 else line)
 
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=RECENT)
-
-    def forget(self) -> None:
-        """What comes next runs another program, and its compilation is no guide to its speed."""
-        self._seen.clear()
-
-    def add(self, rounds: int) -> None:
-        """So many rounds are done now."""
-        self._seen.append((time.monotonic(), rounds))
+    def _begin(self, activity: str) -> None:
+        self._activity = activity
+        self._recent.clear()  # the speed so far is no guide to the speed of another activity
+        self._bar.update(self._row, description=activity or self._title)
 
     @property
-    def rounds_per_s(self) -> float | None:
-        """None until there is something to reckon from."""
-        if len(self._seen) < 2:
+    def speed(self) -> float | None:
+        """How many are done in a second, over the last updates; None until there are two."""
+        if len(self._recent) < 2:
             return None
-        (first, before), (last, after) = self._seen[0], self._seen[-1]
+        (first, before), (last, after) = self._recent[0], self._recent[-1]
         return (after - before) / max(last - first, 1e-6)
 
 
-def _details(progress: Progress, wall_s: float, rounds_per_s: float | None) -> str:
-    parts = [f"{progress.rounds:,} of {progress.planned_rounds:,} rounds"]
-    if rounds_per_s is not None:
-        parts.append(f"{rounds_per_s:,.0f} rounds/s")
-    parts += [
-        f"hypervolume {progress.hypervolume:.4g}",
-        f"{progress.policies} polic{'y' if progress.policies == 1 else 'ies'}",
-        f"violations {progress.violation_rate:.1%}",
-        f"{duration(wall_s)} elapsed",
-    ]
-    if rounds_per_s:
-        parts.append(f"{duration((progress.planned_rounds - progress.rounds) / rounds_per_s)} left")
-    return ", ".join(parts)
+@contextmanager
+def progress_bar(title: str) -> Iterator[Update]:
+    """Show the progress of work that can be counted; yields a function to call with the counts."""
+    with ProgressDisplay(title) as display:
+        yield display.update
 
 
-def duration(seconds: float) -> str:
-    """As h:mm:ss, or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+@contextmanager
+def progress_callback(title: str, what: str) -> Iterator[ProgressCallback]:
+    """Show the progress that a function reports to a callback; ``what`` names what it counts."""
+    with ProgressDisplay(title) as display:
+        yield lambda now: display.update(now.done, now.total, what, now.message)
+
+
+@contextmanager
+def spinner(title: str) -> Iterator[None]:
+    """Show that work is going on that cannot be counted."""
+    with ProgressDisplay(title):
+        yield

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from tandem.errors import InputError
+
 MAX_DEPTH = 30  # levels of nesting; a scenario has six
 
 # PyYAML follows YAML 1.1, where 010 is 8, 1:30 is 90 and 1e9 is text. As in YAML 1.2, 010 is 10, 1:30 is text and 1e9
@@ -29,6 +31,20 @@ def read_yaml(text: str) -> Any:
 def dump_yaml(data: Any) -> str:
     """Write plain data so that ``read_yaml`` reads the same data back."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def read_assignment(text: str, option: str, example: str) -> tuple[str, Any]:
+    """Split ``name=value`` and read the value as YAML; ``option`` and ``example`` are for the error messages."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"{option} {text}: is not name=value; write one such as {option} {example}.")
+    try:
+        return name.strip(), read_yaml(value)
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it does not parse"
+        raise InputError(
+            f"{option} {text}: cannot be read as YAML ({problem}); quote it or fix its brackets."
+        ) from None
 
 
 class _Loader(yaml.SafeLoader):

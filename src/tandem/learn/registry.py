@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from tandem.errors import InputError, describe_error, did_you_mean, one_line
-from tandem.io.yaml_reader import read_yaml
+from tandem.io.yaml_reader import read_assignment
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.cmoppo import CMOPPO
 from tandem.learn.conditioned_ppo import ConditionedPPO
@@ -34,16 +33,18 @@ def make_config(
     kind = get_algorithm(algorithm)
     if preset not in kind.presets:
         raise InputError(f"preset {preset}: {algorithm} has no such preset; {did_you_mean(preset, kind.presets)}.")
-    pairs = changes.items() if isinstance(changes, Mapping) else [_split(text) for text in changes]
-    return config_from_document(algorithm, {**kind.presets[preset], **dict(pairs)}, f"options of {algorithm}")
+    return config_from_document(
+        algorithm, {**kind.presets[preset], **_read_changes(changes)}, f"options of {algorithm}"
+    )
 
 
 def override_config(
     algorithm: str, options: AlgorithmConfig, changes: Sequence[str] | Mapping[str, Any]
 ) -> AlgorithmConfig:
     """The same options with some changed, in the same ways."""
-    pairs = changes.items() if isinstance(changes, Mapping) else [_split(text) for text in changes]
-    return config_from_document(algorithm, {**config_document(options), **dict(pairs)}, f"options of {algorithm}")
+    return config_from_document(
+        algorithm, {**config_document(options), **_read_changes(changes)}, f"options of {algorithm}"
+    )
 
 
 def get_algorithm(name: str) -> type[Algorithm]:
@@ -68,11 +69,7 @@ def config_document(options: AlgorithmConfig) -> dict[str, Any]:
     return options.model_dump(mode="json")
 
 
-def _split(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise InputError(f"--train-set {text}: is not name=value; write one such as --train-set clip_eps=0.2.")
-    try:
-        return name.strip(), read_yaml(value)
-    except yaml.YAMLError:
-        raise InputError(f"--train-set {text}: has a value that cannot be read; mend its quotes or brackets.") from None
+def _read_changes(changes: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(changes, Mapping):
+        return dict(changes)
+    return dict(read_assignment(text, "--train-set", "clip_eps=0.2") for text in changes)

@@ -6,7 +6,7 @@ compiled code; the others run on the host, in NumPy.
 
 from tandem.pareto.archive import Archive, assign_slots, insert, store
 from tandem.pareto.crowding import crowding_distance, crowding_per_front, select_for_extension
-from tandem.pareto.decision import Choice, best_for_preference, knee_point, pick
+from tandem.pareto.decision import Choice, best_for_preference, knee_point, pick, spread_subset
 from tandem.pareto.dominance import dominates, is_nondominated, nondominated_indices, pareto_rank
 from tandem.pareto.hypervolume import hypervolume, hypervolume_improvement
 from tandem.pareto.metrics import cardinality, expected_utility, sparsity, sparsity_if_added
@@ -40,5 +40,6 @@ __all__ = [
     "simplex_grid",
     "sparsity",
     "sparsity_if_added",
+    "spread_subset",
     "store",
 ]

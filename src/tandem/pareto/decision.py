@@ -96,6 +96,25 @@ def best_for_preference(preference: ArrayLike, points: ArrayLike, ranges: Ranges
     return int(candidates[np.lexsort((-scaled.sum(axis=1), -utility))[0]])
 
 
+def spread_subset(points: ArrayLike, size: int, include: Sequence[int] = ()) -> list[int]:
+    """Choose at most ``size`` points that cover the front evenly, ``include`` among them; returns sorted indices.
+
+    Farthest-point selection: the point that is farthest from all chosen ones, in normalised objectives, is added until
+    there are enough. Points that are not finite are left out.
+    """
+    rows = as_points(points)
+    _require_points(rows)
+    usable = finite_rows(rows)
+    scaled = np.where(usable[:, None], normalise(rows, Ranges.from_points(rows)), np.inf)
+    chosen = list(dict.fromkeys(include)) or [int(np.argmax(usable))]
+    while len(chosen) < min(size, int(usable.sum())):
+        gaps = np.linalg.norm(scaled[:, None] - scaled[chosen][None], axis=2).min(axis=1)
+        gaps[~usable] = -np.inf
+        gaps[chosen] = -np.inf
+        chosen.append(int(np.argmax(gaps)))
+    return sorted(chosen)
+
+
 class _Limit(NamedTuple):
     """A bound on one objective."""
 

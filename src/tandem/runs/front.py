@@ -13,7 +13,7 @@ from tandem.feel.constraints import CONSTRAINTS
 from tandem.io.tables import write_csv
 from tandem.learn.validation import within_tolerance
 from tandem.objectives import OBJECTIVE_KEYS, OBJECTIVE_LABELS, to_maximised, to_user_units
-from tandem.pareto import best_for_preference, hypervolume, knee_point, sparsity
+from tandem.pareto import best_for_preference, hypervolume, knee_point, sparsity, spread_subset
 from tandem.policy.rollout import EpisodeMeans
 from tandem.runs.simulation import half_width
 
@@ -131,6 +131,12 @@ def landmarks(front: Front, tolerance: float) -> dict[str, int]:
     points = selectable_points(front, tolerance)
     best = {name: best_for_preference(weights, points) for name, weights in zip(EXTREMES, np.eye(3), strict=True)}
     return {**best, KNEE: knee_point(points)}
+
+
+def representatives(front: Front, tolerance: float, size: int) -> list[int]:
+    """Return the indices of at most ``size`` policies that cover the front evenly, the landmarks among them."""
+    points = selectable_points(front, tolerance)
+    return spread_subset(points, size, tuple(landmarks(front, tolerance).values())) if front.policies else []
 
 
 def selectable_points(front: Front, tolerance: float) -> Values:

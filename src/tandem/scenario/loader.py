@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from tandem.errors import InputError, describe_error, did_you_mean, one_line, short_repr
-from tandem.io.yaml_reader import dump_yaml, read_yaml
+from tandem.io.yaml_reader import dump_yaml, read_assignment, read_yaml
 from tandem.scenario.base import PluginConfig
 from tandem.scenario.plugins import AccuracyMappingConfig, ArrivalsConfig, FadingConfig, TaskConfig
 from tandem.scenario.schema import Scenario
@@ -158,15 +158,10 @@ def _merge_value(old: Any, new: Any) -> Any:
 
 
 def _parse_override(text: str, source: str) -> tuple[str, Any]:
-    path, equals, value = text.partition("=")
-    if not equals or not path.strip():
-        raise InputError(f"{source}: --set {text}: is not field=value; write one such as --set fleet.size=20.")
     try:
-        return path.strip(), read_yaml(value)
-    except yaml.YAMLError as error:
-        raise InputError(
-            f"{source}: --set {text}{_describe_yaml_error(error)}; quote it or fix its brackets."
-        ) from None
+        return read_assignment(text, "--set", "fleet.size=20")
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def _override(fields: dict[str, Any], path: str, value: Any, source: str) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.formatting import make_console, print_table
-from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json, spinner
-from tandem.cli.task_options import DataOption, progress_bar, task_overrides, task_spinner
+from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, parse_overrides, print_json
+from tandem.cli.progress import progress_bar, spinner
+from tandem.cli.task_options import DataOption, task_overrides, task_spinner
 from tandem.errors import InputError
 from tandem.scenario import load_scenario
 from tandem.scenario.plugins import AccuracyMappingConfig
@@ -52,16 +53,16 @@ def calibrate(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit the accuracy mapping to a task: measure real accuracy over data volume, data age and model age.
+    """Fit the accuracy mapping of a scenario to a task.
 
-    Writes scenario.yaml, the scenario with the fitted constants, and one scenario for each mapping; calibration.json
-    with the quality of each fit; measurements.csv; and a figure. If the command is interrupted, run it again: it
-    continues from the last finished measurement. (docs/system-model.md explains how the constants of the paper preset
-    were chosen.)
+    Measures accuracy over data volume, data age and model age. Writes scenario.yaml, the scenario with the fitted
+    constants, and one scenario for each mapping; calibration.json with the quality of each fit; measurements.csv; and a
+    figure. If the command is interrupted, run it again: it continues from the last finished measurement.
+    (docs/system-model.md explains how the constants of the paper preset were chosen.)
     """
-    changes = list(overrides or [])
+    changes = parse_overrides(overrides)
     if task is not None or load_scenario(scenario).accuracy.task is None:
-        changes = task_overrides(task or "digits", data) + changes
+        changes = {**task_overrides(task or "digits", data), **changes}
     elif data is not None:
         raise InputError(f"--data {data}: needs --task; name the task, or set accuracy.task.path.")
     loaded = load_scenario(scenario, changes)

@@ -10,16 +10,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tandem.cli.commands.pick import weights
-from tandem.cli.commands.simulate import POLICIES
-from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
-from tandem.cli.task_options import DataOption, TaskOption, progress_bar, task_overrides, task_spinner
+from tandem.cli.options import (
+    JsonOption,
+    PreferOption,
+    ScenarioArgument,
+    SetOption,
+    parse_overrides,
+    parse_preference,
+    print_json,
+)
+from tandem.cli.progress import progress_bar
+from tandem.cli.task_options import DataOption, TaskOption, task_overrides, task_spinner
 from tandem.errors import InputError
 from tandem.federated.fleet.api import FleetRun, build_client, create_run, default_folder, open_fleet_run
 from tandem.federated.fleet.client_process import serve_forever
 from tandem.federated.fleet.config import read_nodes
 from tandem.federated.flower.launcher import check_installed, launch_fleet
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
+from tandem.policy import HEURISTICS
 from tandem.scenario import load_scenario
 
 app = typer.Typer(no_args_is_help=True, help="Run a fleet for real: devices and server as processes, over Flower.")
@@ -34,10 +42,10 @@ def run(
     scenario: ScenarioArgument = "paper",
     task: TaskOption = None,
     data: DataOption = None,
-    policy: Annotated[str, typer.Option(help=f"Heuristic ({POLICIES}) or the folder of a trained run.")] = "threshold",
-    prefer: Annotated[
-        str | None, typer.Option(metavar="NAME=WEIGHT,...", help="Objective weights, for a trained run.")
-    ] = None,
+    policy: Annotated[
+        str, typer.Option(help=f"Heuristic ({', '.join(HEURISTICS)}) or the folder of a trained run.")
+    ] = "threshold",
+    prefer: PreferOption = None,
     rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")] = 5,
     seed: SeedOption = 0,
     engine: Annotated[
@@ -88,8 +96,8 @@ def run(
         if fleet_run.finished:
             typer.echo(f"{resume}: is already finished; nothing was done.", err=True)
     else:
-        preference = None if prefer is None else weights(prefer)
-        loaded = load_scenario(scenario, [*task_overrides(task, data), *(overrides or []), f"rounds={rounds}"])
+        preference = None if prefer is None else parse_preference(prefer)
+        loaded = load_scenario(scenario, {**task_overrides(task, data), **parse_overrides(overrides), "rounds": rounds})
         node_of_device = None if nodes is None else read_nodes(nodes, loaded.fleet.size)
         check_installed()
         with task_spinner(loaded):

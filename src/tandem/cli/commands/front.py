@@ -4,62 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tandem.cli.formatting import (
-    RunArgument,
-    check_writable,
-    format_objectives,
-    make_console,
-    plural_policies,
-    print_table,
-    writing,
-)
-from tandem.cli.options import JsonOption, print_json, spinner
+from tandem.api import open_run
+from tandem.cli.formatting import format_objectives, make_console, plural_policies, print_table
+from tandem.cli.options import JsonOption, RunArgument, check_writable, print_json, report_write_errors
+from tandem.cli.progress import spinner
 from tandem.errors import InputError, did_you_mean
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS, OBJECTIVE_LABELS
-
-if TYPE_CHECKING:
-    from tandem.runs.front import PolicyRecord
-    from tandem.runs.run import Run
+from tandem.runs.front import PolicyRecord, landmarks, representatives, sorted_by, write_front_csv
+from tandem.runs.plot_front import write_front_figure
+from tandem.runs.run import Run
 
 NUMBERS = ("policy", *AXIS_LABELS, "violations")
 SPARE = ("improved", "stage", "weights (%)")
+SHOWN = 12  # policies, unless --all
 
 
 def front(
     run: RunArgument,
-    csv: Annotated[Path | None, typer.Option(help="File for the table; default: RUN/front.csv.")] = None,
-    figure: Annotated[
-        Path | None, typer.Option(help="File for the figure, .png, .pdf or .svg; default: RUN/front.png.")
-    ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help=f"Show all policies instead of {SHOWN} that cover the front evenly.")
+    ] = False,
     sort: Annotated[
-        str | None, typer.Option(help=f"Best first in this objective: {', '.join(OBJECTIVE_LABELS)}.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Sort by an objective, best first: {', '.join(OBJECTIVE_LABELS)}. Default: by policy number.",
+            show_default=False,
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File for all policies as CSV. Default: RUN/front.csv.", show_default=False),
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File for the figure (.png, .pdf or .svg). Default: RUN/front.png.", show_default=False
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the policies of a run's front, and write them as a table and a figure."""
+    """Show the policies of a run's front, and write them as a table and a figure.
+
+    Shows the knee, the best policy of each objective and others spread over the front; the CSV file and --json have all
+    policies.
+    """
     if sort is not None and sort not in OBJECTIVE_LABELS:
         raise InputError(f"--sort {sort}: is not an objective; {did_you_mean(sort, OBJECTIVE_LABELS)}.")
     for path, option in ((csv, "--csv"), (figure, "--figure")):
         if path is not None:
             check_writable(path, option)
-
-    from tandem.api import open_run
-    from tandem.runs.front import sorted_by, write_front_csv
-
     opened = open_run(run)
     table = _write(csv, "--csv", run / "front.csv", lambda path: write_front_csv(path, opened.front))
     with spinner("Drawing the front"):
         drawing = _write(figure, "--figure", run / "front.png", lambda path: _draw(path, opened))
-    rows = list(opened.front.policies) if sort is None else sorted_by(opened.front, sort)
+    policies = list(opened.front.policies) if sort is None else sorted_by(opened.front, sort)
     if as_json:
         print_json(
             {
                 "run": str(run),
-                "policies": [policy.document() for policy in rows],
+                "policies": [policy.document() for policy in policies],
                 "hypervolume": opened.front.hypervolume,
                 "sparsity": opened.front.sparsity,
                 "reference": dict(zip(OBJECTIVE_KEYS, opened.front.reference, strict=True)),
@@ -68,50 +76,57 @@ def front(
             }
         )
         return
-    _print(opened, rows)
+    if not show_all:
+        shown = representatives(opened.front, opened.config.tolerance, SHOWN)
+        policies = [policy for policy in policies if policy.index in shown]
+    _print(opened, policies)
     written = [str(path) for path in (table, drawing) if path is not None]
     if written:
         typer.echo(f"Written to {' and '.join(written)}")
 
 
-def _write(path: Path | None, option: str, otherwise: Path, write: Callable[[Path], None]) -> Path | None:
-    """Write where the user asked, or else into the run; a run that cannot be written to can still be looked at."""
+def _write(path: Path | None, option: str, default: Path, write: Callable[[Path], None]) -> Path | None:
+    """Write to the file that the user named, or into the run; a run in a read-only folder can still be shown."""
     if path is not None:
-        with writing(path, option):
+        with report_write_errors(path, option):
             write(path)
         return path
     try:
-        write(otherwise)
-    except OSError as error:
-        typer.echo(f"{otherwise}: cannot be written ({error.strerror}); name a file with {option}.", err=True)
+        write(default)
+    except (OSError, InputError) as error:
+        problem = f"{default}: cannot be written ({error.strerror})" if isinstance(error, OSError) else str(error)
+        typer.echo(f"{problem.rstrip('.')}; name a file with {option}.", err=True)
         return None
-    return otherwise
+    return default
 
 
 def _draw(path: Path, run: Run) -> None:
-    from tandem.runs.plot_front import write_front_figure
-
-    title = f"{run.algorithm_name} on {run.scenario.name}, {run.system().size} devices, seed {run.seed}"
+    title = f"{run.algorithm_name} on {run.scenario.name}, {run.scenario.fleet.size} devices, seed {run.seed}"
     write_front_figure(path, title, run.front, run.config.tolerance)
 
 
-def _print(run: Run, rows: list[PolicyRecord]) -> None:
+def _print(run: Run, policies: list[PolicyRecord]) -> None:
     out = make_console()
-    cells = [_cells(policy) for policy in rows]
-    if not any(policy.improved for policy in rows):  # only some algorithms do that
-        for cell in cells:
-            del cell["improved"]
-    print_table(out, cells, NUMBERS, [name for name in SPARE if name in cells[0]])
+    marks: dict[int, list[str]] = {}
+    for name, index in landmarks(run.front, run.config.tolerance).items():
+        marks.setdefault(index, []).append(name)
+    rows = [_cells(policy, marks.get(policy.index, [])) for policy in policies]
+    if not any(policy.improved for policy in policies):  # only some algorithms improve one objective at a time
+        for row in rows:
+            del row["improved"]
+    print_table(out, rows, NUMBERS, [name for name in SPARE if name in rows[0]])
     accuracy, latency_s, energy_j = run.front.reference
+    number = len(run.front.policies)
+    shown = "" if len(policies) == number else f", of which {len(policies)} are shown (--all shows all)"
     out.print(
-        f"{plural_policies(len(rows))}, hypervolume {run.front.hypervolume:.4g} (from accuracy {accuracy:g}, "
-        f"{latency_s:g} s, {energy_j:g} J), sparsity {run.front.sparsity:.4g}. Intervals are of 95 %; weights are "
-        "those of accuracy, latency and energy that a policy was trained or asked for.",
+        f"{plural_policies(number)}{shown}. Hypervolume {run.front.hypervolume:.4g} (reference point: accuracy "
+        f"{accuracy:g}, {latency_s:g} s, {energy_j:g} J), sparsity {run.front.sparsity:.4g}. Intervals have 95 % "
+        "confidence; weights are the preference (accuracy, latency, energy) that a policy was trained or asked for.",
         highlight=False,
     )
 
 
-def _cells(policy: PolicyRecord) -> dict[str, str]:
+def _cells(policy: PolicyRecord, marks: list[str]) -> dict[str, str]:
     return {
         "policy": str(policy.index),
         **format_objectives(policy.objectives, policy.half_width),
@@ -119,4 +134,5 @@ def _cells(policy: PolicyRecord) -> dict[str, str]:
         "weights (%)": " ".join(f"{100 * weight:.0f}" for weight in policy.preference),
         "stage": policy.stage,
         "improved": (policy.improved or "").partition("_")[0],  # without its unit
+        "": ", ".join(marks),
     }

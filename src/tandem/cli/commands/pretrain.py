@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tandem.cli.formatting import check_writable
-from tandem.cli.options import JsonOption, print_json, spinner
-from tandem.cli.task_options import DataOption, progress_bar, task_overrides
+from tandem.cli.options import JsonOption, check_writable, print_json
+from tandem.cli.progress import progress_bar, spinner
+from tandem.cli.task_options import DataOption, task_overrides
 from tandem.scenario import load_scenario
 
 
@@ -27,7 +27,7 @@ def pretrain(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pre-train a task's model and keep it for all that measure accuracy on this task.
+    """Pre-train the model of a task.
 
     What was stopped goes on where it was when the command is run again. A model kept in the cache (the task's own
     number of epochs, seed 0, no --out) is found by itself, before the one that comes with the package for cifar10;

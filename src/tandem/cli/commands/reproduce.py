@@ -1,45 +1,57 @@
-"""``tandem reproduce``: the paper's figures and tables, and the report that puts our numbers beside its claims."""
+"""``tandem reproduce``: the paper's figures and tables, and a report that compares our numbers with its claims."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from tandem.cli.cores import use_cores
+from tandem.cli.formatting import format_duration
 from tandem.cli.options import JsonOption, print_json
-from tandem.cli.task_options import DataOption, progress_bar, task_overrides
+from tandem.cli.progress import ProgressDisplay, progress_bar
+from tandem.cli.task_options import TASKS, DataOption, task_overrides
 from tandem.errors import InputError
+from tandem.experiments.executors import ProcessExecutor, RayExecutor, SerialExecutor, default_seeds_per_job
+from tandem.experiments.plan import make_plan, select_experiments
+from tandem.experiments.plan import reproduce as run_plan
+from tandem.experiments.registry import PAPER_EXPERIMENTS, TASK_EXPERIMENTS
+from tandem.experiments.report import Report
+from tandem.experiments.scale import SCALES, load_scale
+from tandem.experiments.sweep import Executor, JobOutcome
+from tandem.experiments.task_calibration import calibrate_scale
+from tandem.learn.registry import ALGORITHMS
 
-if TYPE_CHECKING:
-    from tandem.experiments.report import Report
-    from tandem.experiments.sweep import Executor, JobOutcome
-
-# Written out: the modules that define these names import JAX, and --help should not wait for it.
-NAMES = (
-    "pareto-fronts, devices, arrivals, convergence, beta, latency-cdf, top3, all of these, or reference; on a task "
-    "accuracy-mapping, top3 or all of these"
-)
-SCALES = (
-    "smoke (minutes; checks that it runs), cpu (an hour or two on two cores) or full (ten seeds of 10^6 rounds; a GPU)"
-)
-EXECUTORS = "serial (in this process), process (--workers processes on this machine) or ray (a cluster)"
+PAPER_NAMES = ", ".join(experiment.name for experiment in PAPER_EXPERIMENTS)
+TASK_NAMES = ", ".join(experiment.name for experiment in TASK_EXPERIMENTS)
 
 
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help=f"Experiments: {NAMES}; default: all.", show_default=False),
+        typer.Argument(
+            metavar="NAME...",
+            help=f"Experiments: {PAPER_NAMES}, all or reference; with --task {TASK_NAMES} or all. Default: all.",
+            show_default=False,
+        ),
     ] = None,
-    scale: Annotated[str, typer.Option(metavar="NAME", help=f"{SCALES}.")] = "cpu",
+    scale: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"Scale: {', '.join(SCALES)}. smoke takes minutes and only shows that everything runs, cpu takes one "
+            "or two hours on two cores, full (10 seeds, 10^6 rounds) needs a GPU.",
+        ),
+    ] = "cpu",
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for trials, data, figures and report; default: reproduced/SCALE, or SCALE-TASK.",
+            metavar="FOLDER",
+            help="Folder for trials, data, figures and report. Default: reproduced/SCALE or reproduced/SCALE-TASK.",
             show_default=False,
         ),
     ] = None,
@@ -47,7 +59,7 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Measure accuracy on a task: digits or cifar10; default for accuracy-mapping: digits.",
+            help=f"Measure accuracy on a task: {TASKS}. Default: none, but digits for accuracy-mapping.",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +69,7 @@ def reproduce(
         typer.Option(
             "--algorithm",
             metavar="NAME",
-            help="Algorithm to include; may be repeated; default: all seven; c-moppo and pc-ppo for accuracy-mapping.",
+            help=f"Algorithm to include; may be repeated: {', '.join(ALGORITHMS)}. Default: those of each experiment.",
             show_default=False,
         ),
     ] = None,
@@ -65,39 +77,39 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"Where trials run: {EXECUTORS}; default: process if --workers is given, else serial.",
+            help="Where trials run: serial (in this process), process (--workers processes on this machine) or ray (a "
+            "cluster). Default: process if --workers is given, else serial.",
             show_default=False,
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes on this machine; default: 1.", show_default=False)
+        int | None, typer.Option(min=1, help="Number of processes on this machine. Default: 1.", show_default=False)
     ] = None,
     seeds_per_job: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Seeds to train in one program; default: all on a GPU, 1 on a CPU.", show_default=False
+            min=1,
+            help="Number of seeds to train in one program. Default: all on a GPU, 1 on a CPU.",
+            show_default=False,
         ),
     ] = None,
     address: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Address of the Ray cluster; default: start Ray on this machine.",
+            help="Address of the Ray cluster. Default: start Ray on this machine.",
             show_default=False,
         ),
     ] = None,
-    gpus: Annotated[
-        float, typer.Option(min=0.0, help="GPUs per job that are requested from Ray; may be a fraction.")
-    ] = 0.0,
+    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs per job on a Ray cluster; may be a fraction.")] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Reproduce figures and tables of the paper: data (CSV), figures (PNG, SVG) and a report (Markdown).
+    """Reproduce the figures and tables of the paper.
 
-    Every training is a trial with its own folder below OUT/trials. Finished trials are never run again: after an
-    interruption the same command continues where it stopped. Several commands may use a folder one after another.
+    Writes data (CSV), figures (PNG, SVG) and a report (Markdown). Every training run is a trial with its own folder
+    below OUT/trials. Finished trials are never run again: after an interruption the same command continues where it
+    stopped. Several commands may use a folder one after another.
     """
-    from tandem.experiments.scale import load_scale
-
     chosen = load_scale(scale)
     task = "digits" if task is None and "accuracy-mapping" in (names or []) else task
     task_overrides(task, data)  # refuses unknown tasks and missing data
@@ -106,24 +118,15 @@ def reproduce(
         raise InputError("reference: needs the run folders, which stay on a Ray cluster; leave --executor ray out.")
     chosen_executor = _make_executor(executor, workers, address, gpus)
     if executor == "serial":
-        from tandem.cli.commands.train import use_cores
-
         use_cores()
-    from tandem.experiments.executors import default_seeds_per_job
-    from tandem.experiments.plan import make_plan, select_experiments
-    from tandem.experiments.plan import reproduce as run_plan
-
     folder = out or Path("reproduced") / (scale if task is None else f"{scale}-{task}")
     if task is not None:
-        from tandem.experiments.task_calibration import calibrate_scale
-
         select_experiments(names or [], True, algorithms or [])  # refuse unknown names before calibrating
-        with progress_bar(f"Calibrating on {task}, unless that is done") as progress:
-            chosen = calibrate_scale(chosen, task, data, folder, lambda done, of: progress(done, of, "cells"))
+        with progress_bar(f"Calibrating on {task}, unless that is done") as update:
+            chosen = calibrate_scale(chosen, task, data, folder, lambda done, total: update(done, total, "cells"))
     plan = make_plan(names or [], chosen, algorithms or [])
-    with SweepProgress(folder) as callback:
-        per_job = seeds_per_job or default_seeds_per_job(chosen.seeds)
-        report = run_plan(plan, folder, chosen_executor, per_job, callback)
+    with SweepProgress(folder) as progress:
+        report = run_plan(plan, folder, chosen_executor, seeds_per_job or default_seeds_per_job(chosen.seeds), progress)
     if as_json:
         print_json(_document(report, folder))
     else:
@@ -131,58 +134,47 @@ def reproduce(
 
 
 class SweepProgress:
-    """How a sweep looks while it goes on: a bar on a terminal, a line for each job elsewhere, both on stderr."""
+    """The progress display of a sweep: counts finished trials, and prints a line for each job."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._console = Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        self._bar = Progress(*columns, console=self._console) if self._console.is_terminal else None
-        self._task = self._bar.add_task("trials", total=None) if self._bar else None
-        self._finished = self._trials = self._begun_with = 0
-        self._began = time.monotonic()
+        self._display = ProgressDisplay()
+        self._finished = self._total = self._finished_before = 0
+        self._started_at = time.monotonic()
 
     def __enter__(self) -> SweepProgress:
-        if self._bar:
-            self._bar.start()
+        self._display.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar:
-            self._bar.stop()
-        if kind is KeyboardInterrupt and self._trials:
-            self._say(f"{self._finished} of {self._trials} trials are finished; the same command continues from there.")
+        self._display.__exit__(kind, error, trace)
+        if kind is KeyboardInterrupt and self._total:
+            self._display.print(f"{self._finished} of {self._total} trials are finished; the same command continues.")
 
-    def on_start(self, finished: int, trials: int) -> None:
-        self._finished = self._begun_with = finished
-        self._trials = trials
-        self._began = time.monotonic()
-        self._say(f"{trials} trials, {finished} already finished, into {self._folder}")
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, total=trials, completed=finished)
+    def on_start(self, finished: int, total: int) -> None:
+        self._finished = self._finished_before = finished
+        self._total = total
+        self._started_at = time.monotonic()
+        self._display.print(f"{total} trials, {finished} of them already finished, into {self._folder}")
+        self._display.update(finished, total, "trials")
 
     def on_job_end(self, outcome: JobOutcome) -> None:
         self._finished += len(outcome.job) if outcome.failure is None else 0
         seeds = f" and {len(outcome.job) - 1} more seeds" if len(outcome.job) > 1 else ""
-        how = f"failed: {outcome.failure}" if outcome.failure else "done"
-        self._say(f"{outcome.job[0].name}{seeds}: {how} ({self._finished} of {self._trials}{self._left()})")
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, completed=self._finished)
+        result = f"failed: {outcome.failure}" if outcome.failure else "done"
+        counts = f"{self._finished} of {self._total}{self._time_left()}"
+        self._display.print(f"{outcome.job[0].name}{seeds}: {result} ({counts})")
+        self._display.update(self._finished, self._total, "trials")
 
-    def _left(self) -> str:
-        from tandem.cli.progress import duration
-
-        done = self._finished - self._begun_with
-        if done == 0 or self._finished == self._trials:
+    def _time_left(self) -> str:
+        """Estimate the time from all jobs of this sweep: they are few, and differ in length."""
+        done = self._finished - self._finished_before
+        if done == 0 or self._finished == self._total:
             return ""
-        each = (time.monotonic() - self._began) / done
-        return f", {duration(each * (self._trials - self._finished))} left"
-
-    def _say(self, line: str) -> None:
-        console = self._bar.console if self._bar else self._console
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        each = (time.monotonic() - self._started_at) / done
+        return f", {format_duration(each * (self._total - self._finished))} left"
 
 
 def _make_executor(name: str, workers: int | None, address: str | None, gpus: float) -> Executor:
@@ -192,8 +184,6 @@ def _make_executor(name: str, workers: int | None, address: str | None, gpus: fl
         raise InputError(f"--workers {workers}: is for --executor process; leave one of them out.")
     if name != "ray" and (address is not None or gpus):
         raise InputError("--address and --gpus are for a Ray cluster; add --executor ray, or leave them out.")
-    from tandem.experiments.executors import ProcessExecutor, RayExecutor, SerialExecutor
-
     if name == "ray":
         return RayExecutor(address, gpus=gpus)
     return SerialExecutor() if name == "serial" else ProcessExecutor(workers or 1)
@@ -218,5 +208,5 @@ def _print(report: Report, folder: Path) -> None:
                 f"  [{colours[one.verdict]}]{one.verdict:9}[/] ", one.claim.text, highlight=False, soft_wrap=True
             )
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts().items())
-    console.print(f"Claims: {counts}.", highlight=False)
+    console.print(f"Claims of the paper: {counts}.", highlight=False)
     console.print(f"Written to {folder}/report.md", highlight=False, markup=False, soft_wrap=True)

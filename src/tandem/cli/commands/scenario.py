@@ -1,8 +1,6 @@
-"""``tandem scenario list | show | check``."""
+"""``tandem scenario list``, ``show`` and ``check``."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -10,7 +8,7 @@ from rich.table import Table
 
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
 from tandem.cli.task_options import task_spinner
-from tandem.scenario import build_device_table, device_profiles, dump_scenario, load_scenario, preset_names
+from tandem.scenario import Scenario, build_device_table, device_profiles, dump_scenario, load_scenario, preset_names
 
 app = typer.Typer(help="List, show and check scenarios.", no_args_is_help=True)
 
@@ -23,7 +21,7 @@ def list_scenarios(as_json: JsonOption = False) -> None:
         rows = [{"name": n, "description": s.description, "devices": s.fleet.size} for n, s in presets.items()]
         print_json({"presets": rows, "profiles": list(device_profiles())})
         return
-    table = Table("preset", "devices", "what it is", box=None, header_style="bold")
+    table = Table("preset", "devices", "description", box=None, header_style="bold")
     for name, scenario in presets.items():
         table.add_row(name, str(scenario.fleet.size), scenario.description)
     console = Console()
@@ -35,10 +33,10 @@ def list_scenarios(as_json: JsonOption = False) -> None:
 def show(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
-    devices: bool = typer.Option(False, "--devices", help="Show the drawn devices instead of the scenario."),
+    devices: bool = typer.Option(False, "--devices", help="Show the sampled devices instead of the scenario."),
     as_json: JsonOption = False,
 ) -> None:
-    """Show a scenario with every field filled in, as YAML to start your own from."""
+    """Show a scenario as YAML with every field filled in, for example to start your own from."""
     loaded = load_scenario(scenario, overrides or [])
     if devices:
         _show_devices(loaded, as_json)
@@ -48,53 +46,53 @@ def show(
         typer.echo(dump_scenario(loaded), nl=False)
 
 
-def _show_devices(loaded: Any, as_json: bool) -> None:
-    drawn = build_device_table(loaded)
+def _show_devices(loaded: Scenario, as_json: bool) -> None:
+    table = build_device_table(loaded)
     columns = {
-        "χ_tr (M)": drawn.training_cycles_per_sample / 1e6,
-        "χ_in (M)": drawn.inference_cycles_per_request / 1e6,
-        "f_max (GHz)": drawn.frequency_max_hz / 1e9,
-        "p_max (W)": drawn.power_max_w,
-        "λ (/s)": drawn.request_rate_per_s,
-        "F": drawn.samples_per_request,
-        "distance (m)": drawn.distance_m,
+        "χ_tr (M)": table.training_cycles_per_sample / 1e6,
+        "χ_in (M)": table.inference_cycles_per_request / 1e6,
+        "f_max (GHz)": table.frequency_max_hz / 1e9,
+        "p_max (W)": table.power_max_w,
+        "λ (/s)": table.request_rate_per_s,
+        "F": table.samples_per_request,
+        "distance (m)": table.distance_m,
     }
     if as_json:
-        fields = {name: values for name, values in vars(drawn).items() if name not in ("names", "groups")}
+        fields = {name: values for name, values in vars(table).items() if name not in ("names", "groups")}
         print_json(
-            [{"name": name, **{f: float(v[n]) for f, v in fields.items()}} for n, name in enumerate(drawn.names)]
+            [{"name": name, **{f: float(v[n]) for f, v in fields.items()}} for n, name in enumerate(table.names)]
         )
         return
-    table = Table("device", *columns, box=None, header_style="bold")
-    for n, name in enumerate(drawn.names):
-        table.add_row(name, *(f"{values[n]:.3g}" for values in columns.values()))
-    Console().print(table)
+    printed = Table("device", *columns, box=None, header_style="bold")
+    for n, name in enumerate(table.names):
+        printed.add_row(name, *(f"{values[n]:.3g}" for values in columns.values()))
+    Console().print(printed)
 
 
 @app.command()
 def check(scenario: ScenarioArgument, overrides: SetOption = None, as_json: JsonOption = False) -> None:
-    """Check that a scenario is valid and that its fleet can be served, and say what the shield will hold it to."""
-    loaded = load_scenario(scenario, overrides or [])
-    from tandem.federated.build import build_system
+    """Check that a scenario is valid and that its fleet can be served, and show the limits the shield enforces."""
+    from tandem.federated.build import build_system  # imports JAX, which list and show do not need
 
+    loaded = load_scenario(scenario, overrides or [])
     with task_spinner(loaded):
-        envelope = build_system(loaded).worst_case
-    trainers = envelope.max_trainers.tolist()
-    samples = envelope.max_trainable_data.tolist()
-    found = {
+        worst_case = build_system(loaded).worst_case
+    trainers = worst_case.max_trainers.tolist()
+    samples = worst_case.max_trainable_data.tolist()
+    document = {
         "scenario": loaded.name,
         "devices": loaded.fleet.size,
         "shield": loaded.shield.enabled,
-        "longest_round_s": float(envelope.round_limit_s),
+        "longest_round_s": float(worst_case.round_limit_s),
         "most_trainers": {"lowest": min(trainers), "highest": max(trainers)},
         "trainable_samples": {"lowest": min(samples), "highest": max(samples)},
     }
     if as_json:
-        print_json(found)
+        print_json(document)
         return
     typer.echo(f"{loaded.source}: valid, and its {loaded.fleet.size} devices can be served.")
     typer.echo(
-        f"Worst case planned for: rounds up to {found['longest_round_s']:.3g} s; "
+        f"In the worst case: rounds up to {document['longest_round_s']:.3g} s; "
         f"{min(trainers):.0f} to {max(trainers):.0f} devices can share the uplink; "
         f"a device can train on {min(samples):.3g} to {max(samples):.3g} samples in a round."
     )
