@@ -88,6 +88,11 @@ def test_write_errors_become_one_sentence(number: int, fix: str) -> None:
     sentence = rf"^here: cannot be written \({os.strerror(number)}\); .*{fix}.*\.$"
     with pytest.raises(InputError, match=sentence), explain_write_errors(Path("here")):
         raise OSError(number, os.strerror(number), "a temporary file")
+    with (
+        pytest.raises(InputError, match=r"; make .*, then resume\.$"),
+        explain_write_errors(Path("here"), then="resume"),
+    ):
+        raise OSError(number, os.strerror(number))
     with pytest.raises(InputError, match=r"\(of another kind\)"), explain_write_errors(Path("here")):
         raise OSError("of another\nkind")
 

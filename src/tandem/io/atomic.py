@@ -74,14 +74,18 @@ def _kind(mode: int) -> str:
 
 
 @contextmanager
-def explain_write_errors(place: Path, fix: str | None = None) -> Iterator[None]:
-    """Turn an OSError of the block into an InputError that says what cannot be written, why, and what to do."""
+def explain_write_errors(place: Path, fix: str | None = None, *, then: str | None = None) -> Iterator[None]:
+    """Turn an OSError of the block into an InputError that says what cannot be written, why, and what to do.
+
+    The fix is derived from the error if none is given. ``then`` says how to continue in the same place.
+    """
     try:
         yield
     except BrokenPipeError:  # of the terminal, not of a file
         raise
     except OSError as error:
-        raise InputError(f"{place}: cannot be written ({reason(error)}); {fix or _fix(error)}.") from None
+        fix = fix or (_fix(error) if then is None else f"{_repair(error)}, then {then}")
+        raise InputError(f"{place}: cannot be written ({reason(error)}); {fix}.") from None
 
 
 def reason(error: OSError) -> str:
@@ -95,6 +99,10 @@ def _fix(error: OSError) -> str:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return "create its folder first, or choose another"
     return "choose another folder"
+
+
+def _repair(error: OSError) -> str:
+    return "make room on the disk" if error.errno in NO_SPACE else "make the folder writable"
 
 
 def results_folder(folder: Path, *markers: str) -> Path:

@@ -1,6 +1,6 @@
-"""Trees of arrays as safetensors: each array by its place in the tree, and a note beside them.
+"""Pytrees of arrays in safetensors files: each array under its path in the tree, with a note of metadata.
 
-The structure is not in the file. Whoever reads knows it, and every array is checked against it.
+The structure is not in the file: the reader gives it, and every array is checked against it.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from tandem.io.atomic import atomic_write
 
 Tree = TypeVar("Tree")
 Arrays = dict[str, NDArray[Any]]
-# One entry: safetensors writes several in an order that changes from process to process.
+# A single entry: safetensors writes several in an order that differs between processes.
 NOTE = "tandem"
 
 
 def flatten_arrays(tree: Any) -> Arrays:
-    """The arrays of a tree by their place, such as ``network.head.layers.0.weight``; random keys as their numbers."""
+    """Return the arrays of a tree by path, such as ``network.head.layers.0.weight``; random keys as their data."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    plain = {_name(path): _numbers(leaf) for path, leaf in leaves if _is_array(leaf)}
+    plain = {_name(path): _key_data(leaf) for path, leaf in leaves if _is_array(leaf)}
     return {name: np.asarray(array, order="C") for name, array in jax.device_get(plain).items()}
 
 
 def restore_arrays(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path) -> Tree:
-    """The tree with these arrays in their places; ``like`` has arrays there, or only their shapes and types."""
-    places, structure = jax.tree_util.tree_flatten_with_path(like)
-    names = [_name(path) for path, leaf in places if _is_array(leaf)]
+    """Return the tree ``like`` with these arrays; it may hold arrays or only their shapes and types."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(path) for path, leaf in paths if _is_array(leaf)]
     for name in (*names, *arrays):
         if name not in arrays or name not in names:
-            missing = "is missing" if name not in arrays else "has no place in the network"
-            raise InputError(f"{source}: {name} {missing}; it is not of this run: restore the file from a copy.")
-    leaves = [_placed(arrays, _name(path), leaf, source) if _is_array(leaf) else leaf for path, leaf in places]
-    whole: Tree = jax.tree_util.tree_unflatten(structure, leaves)
-    return whole
+            problem = "is missing" if name not in arrays else "is not an array of this run"
+            raise InputError(f"{source}: {name} {problem}; restore the file from a copy.")
+    leaves = [_checked(arrays, _name(path), leaf, source) if _is_array(leaf) else leaf for path, leaf in paths]
+    tree: Tree = jax.tree_util.tree_unflatten(structure, leaves)
+    return tree
 
 
 def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any], durable: bool = False) -> None:
-    """Write arrays and a note, all or nothing; ``durable`` as in ``atomic_write``. Equal arrays give equal bytes."""
+    """Write arrays and a note; ``durable`` as in ``atomic_write``. Equal arrays give equal bytes."""
     with atomic_write(path, durable) as temporary:
         # Not by save_file, which reports a full disk by an error of its own kind.
         temporary.write_bytes(save(arrays, metadata={NOTE: json.dumps(note)}))
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the note."""
+    """Read the arrays and the note."""
     fix = "restore it from a copy, or train again into another folder"
     try:
         with safe_open(path, framework="numpy") as file:
@@ -80,13 +80,13 @@ def _is_key(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
-def _numbers(leaf: Any) -> Any:
+def _key_data(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _placed(arrays: Mapping[str, NDArray[Any]], name: str, leaf: Any, source: Path) -> Any:
+def _checked(arrays: Mapping[str, NDArray[Any]], name: str, leaf: Any, source: Path) -> Any:
     array = arrays[name]
-    needed = jax.eval_shape(_numbers, leaf) if _is_key(leaf) else leaf
+    needed = jax.eval_shape(_key_data, leaf) if _is_key(leaf) else leaf
     if array.shape != needed.shape or array.dtype != needed.dtype:
         raise InputError(
             f"{source}: {name} is {array.dtype}{list(array.shape)} where this run's scenario and options need "

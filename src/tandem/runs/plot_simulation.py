@@ -1,4 +1,4 @@
-"""A simulation at a glance: modes, queues, ages and round lengths over time."""
+"""Figure of a simulation: modes, queues, ages and round lengths over time."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.io.atomic import atomic_write
 
-MOST_DEVICES = 40  # more rows than this cannot be told apart
-SERVE, TRAIN, BROKEN = "#dbe7f3", "#1f6fb2", "#c43c39"
+MAX_DEVICES = 40  # more rows cannot be told apart
+SERVE, TRAIN, VIOLATION = "#dbe7f3", "#1f6fb2", "#c43c39"
 
 
 def write_figure(
     path: Path, title: str, names: Sequence[str], system: System, states: FleetState, outcome: RoundOutcome
 ) -> None:
-    """Draw one seed's history over time."""
+    """Draw the history of one seed."""
     figure = Figure(figsize=(10, 9), layout="constrained")
     modes, queues, ages, rounds = figure.subplots(4, 1, sharex=True, height_ratios=[1.3, 1, 1, 0.8])
     figure.suptitle(title)
     time_s = np.append(np.asarray(states.clock_s), states.clock_s[-1] + outcome.duration_s[-1])
-    shown = min(len(names), MOST_DEVICES)
+    shown = min(len(names), MAX_DEVICES)
     _draw_modes(modes, time_s, names[:shown], np.asarray(outcome.executed.train)[:, :shown])
     _draw_lines(queues, time_s, "requests waiting", np.asarray(states.queue)[:, :shown])
-    queues.axhline(float(system.queue_max), color=BROKEN, linewidth=1, linestyle=":")
+    queues.axhline(float(system.queue_max), color=VIOLATION, linewidth=1, linestyle=":")
     queues.set_ylim(0, max(1.0, 1.15 * float(np.max(states.queue))))
     _draw_ages(ages, time_s, states)
     _draw_rounds(rounds, time_s, system, outcome)
@@ -69,11 +69,11 @@ def _draw_ages(axes: Axes, time_s: Any, states: FleetState) -> None:
 def _draw_rounds(axes: Axes, time_s: Any, system: System, outcome: RoundOutcome) -> None:
     duration_s = np.asarray(outcome.duration_s)
     axes.stairs(duration_s, time_s, fill=True, color=SERVE, edgecolor=TRAIN)
-    axes.axhline(float(system.round_max_s), color=BROKEN, linestyle=":", linewidth=1, label="longest allowed")
-    broken = np.asarray(outcome.violations.by_device()).any(axis=1)
-    if broken.any():
+    axes.axhline(float(system.round_max_s), color=VIOLATION, linestyle=":", linewidth=1, label="longest allowed")
+    violated = np.asarray(outcome.violations.by_device()).any(axis=1)
+    if violated.any():
         middle = (time_s[:-1] + time_s[1:]) / 2
-        axes.plot(middle[broken], duration_s[broken], "x", color=BROKEN, label="constraint broken")
+        axes.plot(middle[violated], duration_s[violated], "x", color=VIOLATION, label="constraint violated")
     axes.set_ylabel("round length (s)")
     axes.set_ylim(0, 1.1 * float(system.round_max_s))
     axes.legend(loc="lower right", frameon=False, ncols=2)

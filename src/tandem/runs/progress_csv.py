@@ -1,4 +1,4 @@
-"""progress.csv: a row for each chunk of training steps, written as it comes."""
+"""progress.csv: a row for each chunk of training steps, appended when the chunk is done."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from pathlib import Path
 from types import TracebackType
 
 from tandem.errors import InputError
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import write_text
 from tandem.learn.train_loop import Progress
 
 COLUMNS = (*(field.name for field in dataclasses.fields(Progress)), "wall_s")
 
 
 class ProgressTable:
-    """The table of a run that goes on after ``chunks`` chunks; rows of chunks that will be run again are dropped."""
+    """The table of a run that continues after ``chunks`` chunks; rows of chunks that will run again are removed."""
 
     def __init__(self, path: Path, chunks: int) -> None:
-        lines = _lines(path, chunks)
-        with atomic_write(path) as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
+        write_text(path, "".join(_lines(path, chunks)))
         self._file = path.open("a", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")
 
     def add(self, progress: Progress, wall_s: float) -> None:
-        """A row more, on its way to the disk when this returns."""
+        """Append a row and pass it to the operating system."""
         self._writer.writerow((*dataclasses.astuple(progress), round(wall_s, 3)))
         self._file.flush()
 
@@ -39,7 +37,7 @@ class ProgressTable:
 
 
 def _lines(path: Path, chunks: int) -> list[str]:
-    """The header and the rows to keep."""
+    """Return the header and the rows to keep."""
     header = ",".join(COLUMNS) + "\n"
     if chunks == 0 or not path.exists():
         return [header]
@@ -47,10 +45,10 @@ def _lines(path: Path, chunks: int) -> list[str]:
         lines = path.read_text("utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError):
         lines = []
-    whole = [line for line in lines if line.endswith("\n")]
-    if whole[:1] != [header] or len(whole) <= chunks:
+    complete = [line for line in lines if line.endswith("\n")]
+    if complete[:1] != [header] or len(complete) <= chunks:
         raise InputError(
-            f"{path}: is cut short, for training stands {chunks} chunks after its start and it has "
-            f"{max(len(whole) - 1, 0)} rows; restore it, or delete it to go on without its beginning."
+            f"{path}: is cut short: {chunks} chunks are done, and it has {max(len(complete) - 1, 0)} rows; restore it, "
+            "or delete it to continue without its beginning."
         )
-    return whole[: chunks + 1]
+    return complete[: chunks + 1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.errors import InputError
+from tandem.errors import InputError, unknown_name
 from tandem.feel.constraints import CONSTRAINTS, Violations
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.io.tables import Table, write_csv, write_parquet
@@ -19,7 +19,7 @@ FORMATS = ("csv", "parquet")
 
 
 def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: RoundOutcome) -> dict[str, NDArray[Any]]:
-    """One seed's history as columns of equal length, rounds outermost."""
+    """Return the history of one seed as columns of equal length, with a row for each round and device."""
     rounds, size = np.shape(states.queue)
 
     def by_round(values: Any) -> NDArray[Any]:
@@ -56,22 +56,22 @@ def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: Ro
         "dropped": by_device(outcome.dropped),
         "converted": by_device(outcome.converted),
         "discarded": by_device(outcome.discarded),
-        "violated": _broken(outcome.violations),
+        "violated": _violated(outcome.violations),
     }
 
 
 def _estimated(outcome: RoundOutcome) -> dict[str, NDArray[Any]]:
-    """The mapping's estimate, where accuracy is measured."""
+    """Return the column of the mapping's estimate, if accuracy is measured."""
     estimate = outcome.estimated_accuracy
     return {} if estimate is None else {"estimated_accuracy": np.asarray(estimate).reshape(-1)}
 
 
-def _broken(violations: Violations) -> NDArray[Any]:
-    """The constraints each device broke, such as 'C1 C5'; empty if none."""
+def _violated(violations: Violations) -> NDArray[Any]:
+    """Return the constraints that each device violated, such as 'C1 C5'; empty if none."""
     text = np.full(np.size(violations.c1), "", dtype=object)
     for name in CONSTRAINTS:
-        broken = np.asarray(getattr(violations, name.lower())).reshape(-1)
-        text[broken] = [f"{before} {name}".strip() for before in text[broken]]
+        violated = np.asarray(getattr(violations, name.lower())).reshape(-1)
+        text[violated] = [f"{before} {name}".strip() for before in text[violated]]
     return text
 
 
@@ -94,13 +94,13 @@ def _printable(column: NDArray[Any]) -> list[Any]:
 
 
 def check_format(kind: str) -> None:
-    """Refuse a format that cannot be written here, before anything is simulated."""
+    """Raise InputError for a format that cannot be written here."""
     if kind not in FORMATS:
-        raise InputError(f"--trace {kind}: is not a format; use one of {', '.join(FORMATS)}, or none.")
+        raise InputError(f"--trace: {unknown_name('format', kind, (*FORMATS, 'none'))}")
     if kind == "parquet":
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
             raise InputError(
-                "--trace parquet: needs pyarrow; install it with pip install 'tandem[parquet]' or use --trace csv."
+                "--trace parquet: needs pyarrow; install it with 'pip install \"tandem[parquet]\"', or use --trace csv."
             ) from None

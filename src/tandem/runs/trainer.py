@@ -221,7 +221,7 @@ def _train(
     wall_s: Callable[[], float],
 ) -> engine.Checkpoint:
     """The loop: after each chunk a row of progress, and now and then, and whenever it ends, a checkpoint."""
-    now = saved = standing.now
+    now = saved = standing.checkpoint
     saved_at = time.monotonic()
 
     def save() -> None:
