@@ -1,11 +1,13 @@
 """A small fleet on digits, with a cache of its own, and a transport that calls the devices directly."""
 
+import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 from small_fleet import FLEET, SEED, SIZE, Transport
 
-from tandem.federated.build import build_system
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import to_bytes
@@ -14,19 +16,27 @@ from tandem.feel import System
 from tandem.scenario import load_scenario
 
 
+@pytest.fixture(autouse=True, scope="package")
+def _room_for_programs() -> Iterator[None]:
+    """Keep compiled programs for all files of this folder, which use the same ones, and drop them at its end."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _models(cache: None) -> None:
     """Keep every test out of the user's cache."""
 
 
 @pytest.fixture(scope="session")
-def system(cache: None) -> System:
-    return build_system(load_scenario("paper", FLEET))
+def spec(cache: None) -> FleetSpec:
+    return build_spec(load_scenario("paper", FLEET), SEED)
 
 
 @pytest.fixture(scope="session")
-def spec(cache: None) -> FleetSpec:
-    return build_spec(load_scenario("paper", FLEET), SEED)
+def system(spec: FleetSpec) -> System:
+    """The simulator's system of the same fleet, which measures accuracy on the task."""
+    return dataclasses.replace(spec.system, measured_accuracy=spec.task)
 
 
 @pytest.fixture(scope="session")

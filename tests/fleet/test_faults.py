@@ -18,6 +18,7 @@ from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, 
 from tandem.federated.fleet.server import ServerState, aggregate_round, init_server, plan_round
 from tandem.federated.fleet.spec import ClientContext, FleetSpec
 from tandem.policy.heuristics import Threshold
+from tandem.rng import FIRST_EPISODE_STREAM
 
 HARMLESS = ("repeated", "state-lost")  # the report arrives all the same
 EXAGGERATED = {
@@ -195,6 +196,9 @@ def test_device_refuses_instructions_that_do_not_fit(spec: FleetSpec, contexts: 
     for field, instruction in refused.items():
         with pytest.raises(ProtocolError, match=f"^{field}: "):
             handle_instruction(contexts[0], before, instruction, SimulatedHardware())
+    beyond_the_last_round = to_bytes(first.model_copy(update={"round": FIRST_EPISODE_STREAM}))
+    with pytest.raises(ProtocolError, match=r"^round: "):  # its random key could be that of another stream
+        from_bytes(Instruction, beyond_the_last_round)
     of_earlier_run = dataclasses.replace(before, run="another")
     fresh, _ = handle_instruction(contexts[0], of_earlier_run, later, SimulatedHardware())
     assert fresh.client.counters.trained == 0
