@@ -25,6 +25,7 @@ from tandem.federated import client
 from tandem.federated.build import build_system
 from tandem.federated.fedavg import federated_average
 from tandem.feel import reset
+from tandem.feel.environment import Environment
 from tandem.policy import HEURISTICS
 from tandem.policy.evaluate import fleet_bytes, max_fleets
 from tandem.policy.rollout import rollout, rollout_means
@@ -96,9 +97,9 @@ def one_by_one(system, clock_s, outcome, rounds: int):
 
 
 def measure(system, counts) -> dict:
-    rule = HEURISTICS["threshold"]()
-    (states, outcome), first_s = timed(rollout, system, rule, episode_keys([0]))
-    again_s = best_time(rollout, system, rule, episode_keys([0]))
+    rule, environment = HEURISTICS["threshold"](), Environment(system)
+    (states, outcome), first_s = timed(rollout, environment, rule, episode_keys([0]))
+    again_s = best_time(rollout, environment, rule, episode_keys([0]))
     plain = jax.device_get((states.clock_s, outcome))
     clock_s, outcome = member(plain, 0)
     one_by_one(system, clock_s, outcome, min(system.rounds, 10))  # compiles
@@ -106,8 +107,8 @@ def measure(system, counts) -> dict:
     same = np.mean(np.abs(np.asarray(replayed) - np.asarray(outcome.accuracy)) < 1e-6)
     rows = []
     for count in counts:
-        timed(rollout_means, system, rule, episode_keys(range(count)))
-        many_s = best_time(rollout_means, system, rule, episode_keys(range(count)))
+        timed(rollout_means, environment, rule, episode_keys(range(count)))
+        many_s = best_time(rollout_means, environment, rule, episode_keys(range(count)))
         rows.append({"fleets": count, "rounds_per_s": count * system.rounds / many_s})
     return {
         "processor": jax.devices()[0].device_kind,
@@ -120,8 +121,8 @@ def measure(system, counts) -> dict:
         "ratio": replay_s / again_s,
         "same_accuracy": float(same),  # share of devices and rounds
         "accuracy": float(jnp.mean(outcome.accuracy)),
-        "fleet_mib": fleet_bytes(system) / 2**20,
-        "fleets_at_once": max_fleets(system),
+        "fleet_mib": fleet_bytes(environment) / 2**20,
+        "fleets_at_once": max_fleets(environment),
         "many": rows,
     }
 

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from tandem.feel import build_system, reset, step
+from tandem.feel.environment import Environment
 from tandem.policy import RandomHeuristic
 from tandem.scenario import load_scenario
 
@@ -49,12 +50,12 @@ def sharded(program):
 
 
 def whole_round(system):
-    rule = RandomHeuristic()
+    rule, environment = RandomHeuristic(), Environment(system)
 
     def program(keys):
         def one_round(states, _):
             def play(state):
-                action = rule(system, state, jax.random.fold_in(state.key, system.rounds + state.round))
+                action = rule(environment, state, jax.random.fold_in(state.key, system.rounds + state.round))
                 after, outcome = step(system, state, action)
                 return after, outcome.reward
 
@@ -69,14 +70,14 @@ def whole_round(system):
 
 def random_numbers_only(system):
     """Draws what the round draws, and adds it up so that nothing is left out by the compiler."""
-    rule = RandomHeuristic()
+    rule, environment = RandomHeuristic(), Environment(system)
 
     def program(keys):
         start = jax.vmap(lambda key: reset(system, key))(keys)
 
         def one_round(total, number):
             def draw(key, state):
-                action = rule(system, state, jax.random.fold_in(key, system.rounds + number))
+                action = rule(environment, state, jax.random.fold_in(key, system.rounds + number))
                 gain_key, _ = jax.random.split(jax.random.fold_in(key, number))
                 return action.train + action.power + action.frequency + system.channel.gain(state.clock_s, gain_key)
 

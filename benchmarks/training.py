@@ -39,7 +39,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from tandem.feel import build_system, reset
+from tandem.feel import build_system
+from tandem.feel.environment import Environment
 from tandem.learn import ALGORITHMS, init_checkpoint, train, validate
 from tandem.policy.features import extract_features
 from tandem.registration import ENV_ID
@@ -55,7 +56,7 @@ SHORTER = 8  # so much shorter are the iterations that are timed
 
 def algorithm_of(name: str):
     kind = ALGORITHMS[name]
-    return kind(build_system(load_scenario("paper")), kind.config_type(**kind.presets["default"]))
+    return kind(Environment(build_system(load_scenario("paper"))), kind.config_type(**kind.presets["default"]))
 
 
 def ready(tree):
@@ -67,11 +68,11 @@ def pace(algorithm, stage: int, state, seconds: float):
     """The state after some chunks of a stage, rounds per second in them, and what the first one took longer."""
     plan = algorithm.stages[stage]
     began = time.perf_counter()
-    state, _ = ready(algorithm.advance(stage, state))
+    state, _ = ready(algorithm.run_chunk(stage, state))
     first_s = time.perf_counter() - began
     chunks, began = 0, time.perf_counter()
     while chunks < 3 or time.perf_counter() - began < seconds:
-        state, _ = ready(algorithm.advance(stage, state))
+        state, _ = ready(algorithm.run_chunk(stage, state))
         chunks += 1
     chunk_s = (time.perf_counter() - began) / chunks
     return state, plan.steps * plan.rounds_per_step / chunk_s, first_s - chunk_s
@@ -79,16 +80,16 @@ def pace(algorithm, stage: int, state, seconds: float):
 
 def flop_per_round(algorithm) -> float:
     """Of the networks, as XLA counts a forward pass for one fleet."""
-    system, options = algorithm.system, algorithm.options
-    network = algorithm.network(jax.random.key(0))
-    inputs = extract_features(system, reset(system, jax.random.key(0)))
+    environment = algorithm.environment
+    network = algorithm.init_network(jax.random.key(0))
+    features = extract_features(environment, environment.reset(jax.random.key(0)))
     arrays, rest = eqx.partition(network, eqx.is_array)
 
-    def forward(arrays, inputs, preference):
-        return eqx.combine(arrays, rest)(inputs, preference)
+    def forward(arrays, features, preference):
+        return eqx.combine(arrays, rest)(features, preference)
 
-    analysis = jax.jit(forward).lower(arrays, inputs, jnp.full(3, 1 / 3)).cost_analysis()
-    return analysis["flops"] * (2 * FORWARD + options.epochs * (FORWARD + BACKWARD))
+    analysis = jax.jit(forward).lower(arrays, features, jnp.full(3, 1 / 3)).cost_analysis()
+    return analysis["flops"] * (2 * FORWARD + algorithm.config.update_epochs * (FORWARD + BACKWARD))
 
 
 def peak_flop_per_s(size: int = 1024, repeats: int = 8) -> float:
@@ -116,7 +117,7 @@ def measure(name: str, seconds: float, peak: float) -> list[dict]:
     """A row for every stage that has a program of its own."""
     algorithm = algorithm_of(name)
     flop = flop_per_round(algorithm)
-    state = init_checkpoint(algorithm, seed=0).state
+    state = init_checkpoint(algorithm, 0).state
     rows = []
     for stage in range(min(2, len(algorithm.stages))):
         if stage > 0:

@@ -27,12 +27,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tandem.feel import build_system
+from tandem.feel.environment import Environment
 from tandem.learn import ALGORITHMS
-from tandem.learn.conditioned_ppo import conditioned_steps
-from tandem.learn.scalarised_ppo import population_steps
+from tandem.learn.conditioned_ppo import run_conditioned_steps
+from tandem.learn.scalarised_ppo import run_population_steps
 from tandem.learn.train_loop import reference_point
 from tandem.pareto import hypervolume, nondominated_indices, sparsity
-from tandem.policy.rollout import rollout_means
+from tandem.policy.evaluate import rollout_stack
 from tandem.rng import SeedStream, stream_key
 from tandem.scenario import load_scenario
 from tandem.stats import mean_interval
@@ -64,23 +65,23 @@ def variants(betas) -> dict[str, tuple[float, float, float]]:
 class Cell:
     """One fleet and one budget."""
 
-    def __init__(self, system, rounds: int, seeds: int, episodes: int, measured: int) -> None:
-        self.system, self.rounds, self.seeds, self.measured = system, rounds, seeds, measured
-        self.common = {"rounds": 10**12, "num_envs": episodes}
+    def __init__(self, environment, rounds: int, seeds: int, episodes: int, measured: int) -> None:
+        self.environment, self.rounds, self.seeds, self.measured = environment, rounds, seeds, measured
+        self.common = {"budget": 10**12, "num_envs": episodes}
         self.curves: dict[str, list] = {}
 
     def algorithm(self, name: str, **options):
         kind = ALGORITHMS[name]
-        return kind(self.system, kind.config_type(**{**self.common, **options}))
+        return kind(self.environment, kind.config_type(**{**self.common, **options}))
 
     def conditioned(self):
         """With steps of 32 episodes where a population has 4 for each of 10, and 105 candidates where it has 110."""
-        return self.algorithm("pc-ppo", episodes=8 * self.common["episodes"], divisions=13)
+        return self.algorithm("pc-ppo", num_envs=8 * self.common["num_envs"], preference_divisions=13)
 
     def note(self, variant: str, rounds: int, algorithm, states, count: int) -> None:
         """Measure the front of every seed of a variant."""
         started = time.perf_counter()
-        found = measure(self.system, algorithm, states, self.measured)
+        found = measure(self.environment, algorithm, states, self.measured)
         reference = reference_point(algorithm)
         for index in range(count):
             valid, rewards, violated = (leaf[index] for leaf in found)
@@ -103,55 +104,51 @@ class Cell:
         )
 
 
-def measure(system, algorithm, states, episodes: int):
+def measure(environment, algorithm, states, episodes: int):
     """Every candidate of every state on fresh seeds: valid, mean rewards, violation rates."""
     keys = jax.random.split(stream_key(0, SeedStream.ABLATION), episodes)
-    valid, rewards, violated = _measure(system, algorithm, states, keys)
+    valid, rewards, violated = _measure(environment, algorithm, states, keys)
     return np.asarray(valid), np.asarray(rewards, np.float64), np.asarray(violated, np.float64)
 
 
 @eqx.filter_jit
-def _measure(system, algorithm, states, keys):
+def _measure(environment, algorithm, states, keys):
     @eqx.filter_vmap
     def one_state(state):
         candidates = algorithm.candidates(state)
 
-        @eqx.filter_vmap
-        def one_policy(policy):
-            means = rollout_means(system, policy, keys)
-            return jnp.mean(means.reward, axis=0), jnp.mean(means.violated_any)
-
-        return candidates.valid, *one_policy(algorithm.policies(candidates))
+        means = rollout_stack(environment, algorithm.policies(candidates), keys)
+        return candidates.valid, jnp.mean(means.reward, axis=1), jnp.mean(means.violated_any, axis=1)
 
     return one_state(states)
 
 
 @eqx.filter_jit
-def step(system, states, settings, stage):
+def step(environment, states, config, stage):
     """One training step of every state side by side."""
-    return eqx.filter_vmap(lambda state: population_steps(system, state, settings, stage, 1)[0])(states)
+    return eqx.filter_vmap(lambda state: run_population_steps(environment, state, config, stage, 1)[0])(states)
 
 
 @eqx.filter_jit
-def conditioned_step(system, states, settings, steps: int):
-    return eqx.filter_vmap(lambda state: conditioned_steps((system,), state, settings, steps)[0])(states)
+def conditioned_step(environment, states, config, steps: int):
+    return eqx.filter_vmap(lambda state: run_conditioned_steps((environment,), state, config, steps)[0])(states)
 
 
-def arrays(settings):
-    """As leaves, so that other values do not compile anew."""
-    return jax.tree.map(lambda value: jnp.asarray(value, float), settings)
+def arrays(config):
+    """Turn numbers into leaves, so that other values do not compile again."""
+    return jax.tree.map(lambda value: jnp.asarray(value, float), config)
 
 
 def starts(algorithm, seeds: int):
-    return tree_stack([algorithm.start(stream_key(seed, SeedStream.TRAINING)) for seed in range(seeds)])
+    return tree_stack([algorithm.init(stream_key(seed, SeedStream.TRAINING)) for seed in range(seeds)])
 
 
 def population_cell(cell: Cell, marks: int, betas) -> None:
     """S-PPO, initialisation, and the extensions."""
     scalarised = cell.algorithm("s-ppo")
     options = scalarised.config
-    per_step = options.preferences * options.num_envs * cell.system.rounds
-    extension_per_step = EXTENDED * 3 * options.num_envs * cell.system.rounds
+    per_step = options.num_preferences * options.num_envs * cell.environment.rounds
+    extension_per_step = EXTENDED * 3 * options.num_envs * cell.environment.rounds
     whole = cell.rounds // per_step
     first = int(INITIALISATION * cell.rounds) // per_step
     extension_steps = (cell.rounds - first * per_step) // extension_per_step
@@ -161,27 +158,27 @@ def population_cell(cell: Cell, marks: int, betas) -> None:
 
     for name, steps in (("S-PPO", whole), ("initialisation", first)):
         states = starts(scalarised, cell.seeds)
-        settings = arrays(options.ppo_config(steps))
+        config = arrays(options.ppo_config(steps))
         for done in range(1, steps + 1):
-            states = step(cell.system, states, settings, zero)
+            states = step(cell.environment, states, config, zero)
             if done % max(1, steps // marks) == 0 or done == steps:
                 cell.note(name, done * per_step, scalarised, states, cell.seeds)
 
-    extending = cell.algorithm("c-moppo", extended=EXTENDED)
+    extending = cell.algorithm("c-moppo", num_extended=EXTENDED)
     kinds = variants(betas)
     names = list(kinds)
     # A copy of every seed's initialisation for every variant: variants outermost.
     states = tree_index(states, jnp.tile(jnp.arange(cell.seeds), len(names)))
     beta, mu, anchored = (jnp.repeat(jnp.asarray(column), cell.seeds) for column in zip(*kinds.values(), strict=True))
-    settings = arrays(options.ppo_config(each))
-    begin = eqx.filter_jit(eqx.filter_vmap(lambda state: extending.begin_extension(state, settings)))
+    config = arrays(options.ppo_config(each))
+    begin = eqx.filter_jit(eqx.filter_vmap(lambda state: extending.begin_extension(state, config)))
     for iteration in range(1, iterations + 1):
         states = begin(states)
-        members = states.population.aim.beta.shape[1]
+        members = states.train_states.surrogate.beta.shape[1]
         spread = [jnp.tile(value[:, None], (1, members)) for value in (beta, mu, anchored)]
         states = eqx.tree_at(_barrier, states, spread)
         for _ in range(each):
-            states = step(cell.system, states, settings, jnp.asarray(iteration, jnp.int32))
+            states = step(cell.environment, states, config, jnp.asarray(iteration, jnp.int32))
         rounds = first * per_step + iteration * each * extension_per_step
         for index, name in enumerate(names):
             part = tree_index(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
@@ -189,20 +186,20 @@ def population_cell(cell: Cell, marks: int, betas) -> None:
 
 
 def _barrier(state):
-    aim = state.population.aim
-    return aim.beta, aim.mu, aim.anchored
+    surrogate = state.train_states.surrogate
+    return surrogate.beta, surrogate.mu, surrogate.anchored
 
 
 def conditioned_cell(cell: Cell, marks: int) -> None:
     """Ours, for the same rounds."""
     algorithm = cell.conditioned()
-    per_step = algorithm.config.num_envs * cell.system.rounds
+    per_step = algorithm.config.num_envs * cell.environment.rounds
     steps = cell.rounds // per_step
     each = max(1, steps // marks)
-    settings = arrays(algorithm.config.ppo_config(steps, algorithm.config.concentration))
+    config = arrays(algorithm.config.ppo_config(steps, algorithm.config.dirichlet_alpha))
     states = starts(algorithm, cell.seeds)
     for done in range(each, steps + 1, each):
-        states = conditioned_step(cell.system, states, settings, each)
+        states = conditioned_step(cell.environment, states, config, each)
         cell.note("conditioned", done * per_step, algorithm, states, cell.seeds)
 
 
@@ -210,35 +207,37 @@ def engine_cell(cell: Cell, kinds: list[str]) -> None:
     """Each change to the engine, for every seed, side by side in one program; another ratio is another program."""
     for kind in kinds:
         algorithm = cell.conditioned() if kind == "pc-ppo" else cell.algorithm(kind)
-        members = 1 if kind == "pc-ppo" else algorithm.config.preferences
-        steps = cell.rounds // (members * algorithm.config.num_envs * cell.system.rounds)
-        concentration = algorithm.config.concentration if kind == "pc-ppo" else None
+        members = 1 if kind == "pc-ppo" else algorithm.config.num_preferences
+        steps = cell.rounds // (members * algorithm.config.num_envs * cell.environment.rounds)
+        alpha = algorithm.config.dirichlet_alpha if kind == "pc-ppo" else None
         for ratio in ("device", "fleet"):
-            names = [name for name, change in ENGINE.items() if change.get("ratio", "device") == ratio]
+            names = [name for name, change in ENGINE.items() if change.get("ratio_scope", "device") == ratio]
             changed = [algorithm.config.model_copy(update=ENGINE[name]) for name in names]
-            settings = tree_stack(
-                [arrays(one.ppo_config(steps, concentration)) for one in changed for _ in range(cell.seeds)]
-            )
+            configs = tree_stack([arrays(one.ppo_config(steps, alpha)) for one in changed for _ in range(cell.seeds)])
             states = tree_index(starts(algorithm, cell.seeds), jnp.tile(jnp.arange(cell.seeds), len(names)))
             for _ in range(steps):
-                states = engine_step(kind, cell.system, states, settings)
+                states = engine_step(kind, cell.environment, states, configs)
             for index, name in enumerate(names):
                 part = tree_index(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
                 cell.note(f"{kind}, {name}", cell.rounds, algorithm, part, cell.seeds)
 
 
 @eqx.filter_jit
-def engine_step(kind: str, system, states, settings):
+def engine_step(kind: str, environment, states, configs):
     """One training step of every state, each in its own way."""
     zero = jnp.asarray(0, jnp.int32)
     if kind == "pc-ppo":
-        return eqx.filter_vmap(lambda state, how: conditioned_steps((system,), state, how, 1)[0])(states, settings)
-    return eqx.filter_vmap(lambda state, how: population_steps(system, state, how, zero, 1)[0])(states, settings)
+        return eqx.filter_vmap(lambda state, config: run_conditioned_steps((environment,), state, config, 1)[0])(
+            states, configs
+        )
+    return eqx.filter_vmap(lambda state, config: run_population_steps(environment, state, config, zero, 1)[0])(
+        states, configs
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
     changes = {"fleet.size": arguments.size, "shield.enabled": arguments.shield == "on"}
-    system = build_system(load_scenario("paper", changes))
+    environment = Environment(build_system(load_scenario("paper", changes)))
     for text in arguments.rounds:
         rounds = int(float(text))
         # Longer runs take larger steps, or a tenfold budget would take tenfold time on a GPU.
@@ -248,9 +247,9 @@ def run(arguments: argparse.Namespace) -> None:
             flush=True,
         )
         started = time.perf_counter()
-        cell = Cell(system, rounds, arguments.seeds, episodes, arguments.measured)
+        cell = Cell(environment, rounds, arguments.seeds, episodes, arguments.measured)
         for part in arguments.parts:
-            if part == "population_size":
+            if part == "population":
                 population_cell(cell, arguments.marks, arguments.betas)
             elif part == "conditioned":
                 conditioned_cell(cell, arguments.marks)

@@ -20,6 +20,7 @@ import numpy as np
 
 from tandem.api import train
 from tandem.federated.build import build_system
+from tandem.feel.environment import Environment
 from tandem.learn import train_loop as engine
 from tandem.pareto import hypervolume
 from tandem.policy.evaluate import evaluate_policies
@@ -35,24 +36,24 @@ OPTIONS = {"validation_episodes": 3, "archive_size": 50, "extension_steps": 8}  
 class Last(Callback):
     """Keeps the algorithm, and the archive as it stood at last."""
 
-    def standing(self, algorithm, now, seed, index=None):
-        self.algorithm, self.snapshots = algorithm, now.state.snapshots
+    def on_checkpoint(self, algorithm, now, seed, index=None):
+        self.algorithm, self.policy_archive = algorithm, now.state.policy_archive
 
 
 def again(last: Last, system, sampling: str):
     """[policies, 3] mean rewards of all that the archive holds, and their trainers a round, on seeds new to it."""
-    kept = last.snapshots.kept
+    kept = last.policy_archive.kept
     policies = replace(last.algorithm.policy(kept.network, kept.normaliser, kept.preference), sampling=sampling)
-    which = np.flatnonzero(np.asarray(last.snapshots.archive.valid))
-    parts = list(evaluate_policies(system, policies, episode_keys(SEEDS), which))
+    which = np.flatnonzero(np.asarray(last.policy_archive.archive.valid))
+    parts = list(evaluate_policies(Environment(system), policies, episode_keys(SEEDS), which))
     means = [np.concatenate([getattr(part, name).mean(axis=1) for part in parts]) for name in ("reward", "trainers")]
     return means[0], means[1]
 
 
 def found(last: Last, task_system) -> dict:
-    archive, reference = last.snapshots.archive, engine.reference_point(last.algorithm)
+    archive, reference = last.policy_archive.archive, engine.reference_point(last.algorithm)
     seen = np.asarray(archive.points, np.float64)[np.asarray(archive.valid)]
-    luck = seen - again(last, last.algorithm.system, "stochastic")[0]
+    luck = seen - again(last, last.algorithm.environment.system, "stochastic")[0]
     sampled, sampled_trainers = again(last, task_system, "stochastic")
     used, used_trainers = again(last, task_system, "deterministic")
     best = int(np.argmax(sampled[:, 0]))

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.federated.build import build_system
+from tandem.feel.environment import Environment
 from tandem.policy import HEURISTICS
 from tandem.policy.rollout import rollout
 from tandem.runs.simulation import episode_keys
@@ -31,8 +32,8 @@ RATES = {
 @eqx.filter_jit
 def played(system, rates, keys):
     def at(rate):
-        changed = eqx.tree_at(lambda s: s.truth.learning_rate, system, rate)
-        _, outcome = rollout(changed, HEURISTICS["threshold"](), keys)
+        changed = eqx.tree_at(lambda s: s.measured_accuracy.learning_rate, system, rate)
+        _, outcome = rollout(Environment(changed), HEURISTICS["threshold"](), keys)
         return outcome.accuracy, ~outcome.executed.train
 
     return jax.vmap(at)(rates)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.federated.build import build_system
+from tandem.feel.environment import Environment
 from tandem.policy import HEURISTICS
 from tandem.policy.rollout import rollout
 from tandem.runs.simulation import episode_keys, half_width
@@ -31,7 +32,7 @@ def played(system, trainers, keys):
     """Of each number of trainers and episode: objectives, devices that trained, and accuracy of those that served."""
 
     def with_trainers(count):
-        _, outcome = rollout(system, HEURISTICS["round-robin"](trainers=count), keys)
+        _, outcome = rollout(Environment(system), HEURISTICS["round-robin"](trainers=count), keys)
         serving = ~outcome.executed.train
         served = jnp.sum(outcome.accuracy * serving, axis=(1, 2)) / jnp.sum(serving, axis=(1, 2))
         return outcome.objectives.mean(axis=1), (~serving).sum(axis=2).mean(axis=1), served

@@ -1,4 +1,4 @@
-"""Pytrees of arrays with a leading axis: stacking, indexing, and placement on devices."""
+"""Stacks: pytrees whose arrays have a common leading axis. What is not an array is the same for all members."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ REPLICATED = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
 def tree_stack(members: Sequence[Tree]) -> Tree:
-    """One tree of arrays with an axis for the members; what is no array is that of the first."""
+    """Stack trees of the same structure."""
     arrays, rest = zip(*(eqx.partition(member, eqx.is_array) for member in members), strict=True)
-    together: Tree = eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays), rest[0])
-    return together
+    stack: Tree = eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays), rest[0])
+    return stack
 
 
-def tree_index(population: Tree, index: Any) -> Tree:
-    """One of the members, or several for an array of indices."""
-    some: Tree = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, population)
-    return some
+def tree_index(stack: Tree, index: Any) -> Tree:
+    """Return one member, or a stack of several for an array of indices."""
+    selected: Tree = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, stack)
+    return selected
 
 
 def tree_concat(first: Tree, second: Tree) -> Tree:
-    """The members of two populations of a kind."""
+    """Concatenate two stacks of the same structure."""
 
-    def both(one: Any, other: Any) -> Any:
+    def concat(one: Any, other: Any) -> Any:
         return jnp.concatenate([one, other]) if eqx.is_array(one) else one
 
-    together: Tree = jax.tree.map(both, first, second)
-    return together
+    stack: Tree = jax.tree.map(concat, first, second)
+    return stack
 
 
-def tree_length(population: Any) -> int:
-    """How many members there are."""
-    return int(jax.tree.leaves(eqx.filter(population, eqx.is_array))[0].shape[0])
+def tree_length(stack: Any) -> int:
+    """Return the number of members."""
+    return int(jax.tree.leaves(eqx.filter(stack, eqx.is_array))[0].shape[0])
 
 
-def tree_zeros(capacity: int, population: Tree) -> Tree:
-    """Blank slots for so many members."""
+def tree_zeros(length: int, like: Tree) -> Tree:
+    """Make a stack of this length, with zeros, for members like those of another stack."""
 
-    def blank(leaf: Any) -> Any:
-        return jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
+    def zeros(leaf: Any) -> Any:
+        return jnp.zeros((length, *leaf.shape[1:]), leaf.dtype)
 
-    arrays, rest = eqx.partition(population, eqx.is_array)
-    slots: Tree = eqx.combine(jax.tree.map(blank, arrays), rest)
-    return slots
+    arrays, rest = eqx.partition(like, eqx.is_array)
+    stack: Tree = eqx.combine(jax.tree.map(zeros, arrays), rest)
+    return stack
 
 
 def member_mesh(members: int) -> Mesh:
-    """The devices that can share members out evenly."""
+    """Return the devices that can divide the members evenly."""
     return Mesh(np.asarray(jax.devices()[: math.gcd(members, jax.device_count())]), ("members",))
 
 
 def replicate(tree: Tree, mesh: Mesh) -> Tree:
-    """The tree with every array on every device. A program that is given one and returns one compiles only once."""
+    """Copy every array to every device. A program whose argument and result are both replicated compiles only once."""
     if mesh.size == 1:
         return tree
     arrays, rest = eqx.partition(tree, eqx.is_array)

@@ -16,7 +16,7 @@ from fakes import FakeExecutor
 from tandem.experiments.plotting import label
 from tandem.experiments.reference_front import reference_front
 from tandem.federated import TASKS
-from tandem.feel import build_system
+from tandem.feel import Environment, build_system
 from tandem.feel.accuracy import MAPPINGS
 from tandem.feel.arrivals import ARRIVALS
 from tandem.learn import ALGORITHMS, Algorithm, init_checkpoint, train
@@ -81,7 +81,7 @@ def test_code_in_documents_runs(
 def check_algorithm_contract(kind: type[Algorithm]) -> None:
     """An algorithm that a document shows keeps its budget, and goes on from a checkpoint as if it had not stopped."""
     system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10}))
-    one = kind(system, kind.config_type(budget=900, tried=5, archive=6))
+    one = kind(Environment(system), kind.config_type(budget=900, tried=5, archive=6))
     assert 800 < sum(stage.rounds for stage in one.stages) + one.validation_rounds <= 900
     checkpoints = [init_checkpoint(one, 0)]
     checkpoints += [now for now, _ in train(one, checkpoints[0])]

@@ -99,7 +99,7 @@ def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
                 from tandem.runs.final_evaluation import measure_front
 
                 delivery = engine.validate(algorithm, now, seed)
-                found = measure_front(algorithm, *engine.extract_candidates(algorithm, now.state), delivery).front
+                found = measure_front(algorithm, delivery).front
                 rounds = engine.rounds_done(algorithm, now) + delivery.rounds
                 volume = hypervolume(found.points, reference_point(algorithm))
                 self.expected = CurvePoint(rounds, volume, found.sparsity, len(found.policies))

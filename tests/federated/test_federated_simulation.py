@@ -13,8 +13,8 @@ from tandem.federated import FederatedSimulation, Fidelity, init_device_drift
 from tandem.federated import client as one
 from tandem.federated.build import build_system
 from tandem.federated.client import ClientState
-from tandem.feel import Action, FleetState, RoundOutcome, System, reset, step
-from tandem.learn import init_checkpoint, train
+from tandem.feel import Action, Environment, FleetState, RoundOutcome, System, reset, step
+from tandem.learn import init_checkpoint, step_checkpoint
 from tandem.learn.registry import config_from_document
 from tandem.policy import evaluate as playing
 from tandem.policy.heuristics import Threshold
@@ -164,7 +164,7 @@ def test_an_oracle_can_be_trained() -> None:
     config = config_from_document("pc-ppo", options, "test")
     oracle = build_algorithm("pc-ppo", load_scenario("paper", changes), config, build_system=build_system)
     start = init_checkpoint(oracle, 0)
-    after, progress = next(train(oracle, start))
+    after, (progress,) = step_checkpoint(oracle, start)
     assert progress.rounds > 0
     seen = oracle.run_chunk(0, start.state)[1].points
     assert np.all(np.asarray(seen)[:, 0] > 0.55)  # measured; the mapping says 0.5 at first
@@ -177,12 +177,14 @@ def test_an_oracle_can_be_trained() -> None:
 def test_memory_decides_how_many_fleets_are_played_at_once(
     digits_system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed = playing.fleet_bytes(digits_system)
+    needed = playing.fleet_bytes(Environment(digits_system))
     truth: Any = digits_system.measured_accuracy
     slots = truth.capacities
     assert needed > 2 * digits_system.size * (slots.queue + slots.buffer) * 8 * 8  # images before and after a round
     for room in (0.5, 1.5, 3.5):
         monkeypatch.setattr(playing, "MEMORY_BYTES", truth.working_bytes() + int(room * needed))
-        assert playing.max_fleets(digits_system) == max(1, int(room))
+        assert playing.max_fleets(Environment(digits_system)) == max(1, int(room))
     monkeypatch.setattr(playing, "MEMORY_BYTES", 2**60)
-    assert playing.max_fleets(digits_system) == 8192 // digits_system.size // 64  # what two cores have time for
+    assert (
+        playing.max_fleets(Environment(digits_system)) == 8192 // digits_system.size // 64
+    )  # what two cores have time for

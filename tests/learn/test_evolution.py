@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.feel import System, build_system
+from tandem.feel import Environment, build_system
 from tandem.learn import ALGORITHMS, init_checkpoint, train
 from tandem.learn.evolution.operators import DifferentialEvolution, SimulatedBinaryCrossover, VariationOperator
 from tandem.learn.evolution.param_vector import from_param_vector, param_scale, to_param_vector
@@ -48,7 +48,7 @@ def evolved(selection: Selection, variation: VariationOperator, key: jax.Array) 
     genes = jax.random.uniform(start_key, (MEMBERS, VARIABLES))
 
     def one(state: tuple[jax.Array, jax.Array], key: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
-        found, _ = run_generation(selection, variation, lambda brood: (dtlz2(brood.genes), None), *state, key)
+        found, _ = run_generation(selection, variation, lambda offspring: (dtlz2(offspring.genes), None), *state, key)
         return (found.genes, found.points), None
 
     first = (genes, jnp.full((MEMBERS, 3), -jnp.inf))
@@ -58,7 +58,7 @@ def evolved(selection: Selection, variation: VariationOperator, key: jax.Array) 
 # Polynomial mutation of eta 20 over the range 1, of one gene on average, as everywhere in the literature.
 within_box = partial(SimulatedBinaryCrossover, step=0.0629, rate=1 / VARIABLES, low=0.0, high=1.0)
 SCHEMES: dict[str, Callable[[], tuple[Selection, VariationOperator]]] = {
-    "moea-d": lambda: (Decomposition.init(WEIGHTS, replaced=MEMBERS), within_box()),
+    "moea-d": lambda: (Decomposition.init(WEIGHTS, max_replaced=MEMBERS), within_box()),
     "nsga2": lambda: (NonDominatedSorting(), within_box()),
     "moea-d-de": lambda: (Decomposition.init(WEIGHTS), DifferentialEvolution(0.0629, 1 / VARIABLES, 0.0, 1.0)),
 }
@@ -122,11 +122,11 @@ def test_a_child_takes_few_places_and_only_where_it_is_better() -> None:
     members = len(weights)
     everywhere_better = jnp.concatenate([jnp.zeros((members, 3)), jnp.full((members, 3), -1.0).at[0].set(1.0)])
     for replaced in (1, 3, members):
-        anyone = Decomposition.init(weights, members, replaced=replaced)
+        anyone = Decomposition.init(weights, members, max_replaced=replaced)
         held = eqx.filter_jit(anyone.survivors)(everywhere_better, KEY)
         assert int(jnp.sum(held == members)) == replaced
         assert int(jnp.sum(held > members)) == 0
-    near = Decomposition.init(weights, neighbours=3, replaced=members)
+    near = Decomposition.init(weights, neighbours=3, max_replaced=members)
     held = np.asarray(eqx.filter_jit(near.survivors)(everywhere_better, KEY))
     assert set(np.flatnonzero(held == members)) == set(np.asarray(near.neighbours[0]).tolist())
     assert np.asarray(near.neighbours)[:, 0].tolist() == list(range(members))
@@ -134,7 +134,7 @@ def test_a_child_takes_few_places_and_only_where_it_is_better() -> None:
 
 @pytest.mark.parametrize("neighbours", [2, 3, 10])
 def test_mates_are_others_and_mostly_neighbours(neighbours: int) -> None:
-    one = Decomposition.init(simplex_grid(3), neighbours, nearby=0.8)
+    one = Decomposition.init(simplex_grid(3), neighbours, neighbour_prob=0.8)
     draw = jax.jit(jax.vmap(lambda key: one.parents(jnp.zeros((10, 3)), key)))
     drawn = np.asarray(draw(jax.random.split(KEY, 200))).reshape(-1, 3)
     assert np.all(drawn[:, 0] == np.tile(np.arange(10), 200))
@@ -157,18 +157,18 @@ def test_the_better_of_two_is_a_parent_more_often() -> None:
 def test_the_first_generation_is_the_population_itself() -> None:
     genes = jax.random.normal(KEY, (6, 4))
 
-    def evaluate(brood: Offspring) -> tuple[jax.Array, str]:
-        return brood.genes[:, :3], "aside"
+    def evaluate(offspring: Offspring) -> tuple[jax.Array, str]:
+        return offspring.genes[:, :3], "extra"
 
     scheme = NonDominatedSorting(), DifferentialEvolution(1.0, 1.0), evaluate
     first = eqx.filter_jit(lambda points: run_generation(*scheme, genes, points, KEY))
-    found, aside = first(jnp.full((6, 3), -jnp.inf))
-    np.testing.assert_array_equal(found.brood.genes, genes)
+    found, extra = first(jnp.full((6, 3), -jnp.inf))
+    np.testing.assert_array_equal(found.offspring.genes, genes)
     np.testing.assert_array_equal(found.genes, genes)
     np.testing.assert_array_equal(found.points, genes[:, :3])
-    assert aside == "aside"
+    assert extra == "extra"
     second, _ = first(found.points)
-    assert not np.any(np.asarray(second.brood.genes) == np.asarray(genes))
+    assert not np.any(np.asarray(second.offspring.genes) == np.asarray(genes))
 
 
 def test_variation_is_what_the_books_say() -> None:
@@ -192,12 +192,12 @@ def test_variation_is_what_the_books_say() -> None:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> System:
-    return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10}))
+def tiny() -> Environment:
+    return Environment(build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10})))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_genes_are_the_actor_and_nothing_else(name: str, tiny: System) -> None:
+def test_genes_are_the_actor_and_nothing_else(name: str, tiny: Environment) -> None:
     networks = tree_stack([NETWORKS[name].init(tiny, key) for key in jax.random.split(KEY, 3)])
     genes = to_param_vector(networks)
     again = from_param_vector(networks, genes)
@@ -217,7 +217,7 @@ def test_genes_are_the_actor_and_nothing_else(name: str, tiny: System) -> None:
     assert np.sqrt(np.mean((np.asarray(genes) / scale) ** 2)) == pytest.approx(1.0, rel=0.1)
 
 
-def test_seeds_come_from_the_warm_start_with_their_normalisers(tiny: System) -> None:
+def test_seeds_come_from_the_warm_start_with_their_normalisers(tiny: Environment) -> None:
     kind = ALGORITHMS["nsga2"]
     values = {
         "budget": 900,

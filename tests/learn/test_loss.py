@@ -8,17 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ppo_config import make_ppo_config
 
-from tandem.feel import build_system
-from tandem.learn import BarrierSurrogate, PPOConfig, ScalarisedSurrogate, Surrogate
-from tandem.learn.ppo.ppo import RatioScope, ppo_loss
+from tandem.feel import Environment, build_system
+from tandem.feel.observation import NUM_CONSTANTS
+from tandem.learn.config import PPOConfig, RatioScope
+from tandem.learn.ppo.ppo import ppo_loss
 from tandem.learn.ppo.rollout import Batch
+from tandem.learn.ppo.surrogate import BarrierSurrogate, ScalarisedSurrogate, Surrogate
 from tandem.policy import DeepSetActorCritic, RawAction
-from tandem.policy.features import NUM_CONSTANTS, Features
+from tandem.policy.features import Features
 from tandem.scenario import load_scenario
 
 KEY = jax.random.key(11)
-LEVEL = (5.0, 0.6, -1.0)  # mean rewards: far from its wall, to be improved, beyond its wall
+REWARD = (5.0, 0.6, -1.0)  # mean rewards: far above its threshold, to be improved, below its threshold
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,8 +32,8 @@ def double_precision() -> Iterator[None]:
     jax.clear_caches()
 
 
-def constrained(objective: int = 1, mu: float = 5.0, beta: float = 0.9) -> BarrierSurrogate:
-    """To improve one objective where every return of the front lies between 0 and 1."""
+def barrier(objective: int = 1, mu: float = 5.0, beta: float = 0.9) -> BarrierSurrogate:
+    """A surrogate that improves one objective, with all returns of the front between 0 and 1."""
     return BarrierSurrogate(
         target=jax.nn.one_hot(objective, 3),
         low=jnp.zeros(3),
@@ -42,89 +45,98 @@ def constrained(objective: int = 1, mu: float = 5.0, beta: float = 0.9) -> Barri
     )
 
 
-def batch_of(network: DeepSetActorCritic, aim: Surrogate, ratio: RatioScope) -> tuple[Surrogate, Batch]:
-    """Six decisions of four devices, with old probabilities a little off: some ratios are not 1, some are clipped."""
+def make_batch(network: DeepSetActorCritic, surrogate: Surrogate, ratio: RatioScope) -> tuple[Surrogate, Batch]:
+    """Six actions of four devices, with changed probabilities: some ratios are not 1, some are clipped."""
     rng = np.random.default_rng(3)
     samples, devices = 6, 4
-    inputs = Features(
+    features = Features(
         jnp.asarray(rng.normal(size=(samples, devices, 10))),
         jnp.asarray(rng.normal(size=(samples, devices, NUM_CONSTANTS))),
         jnp.asarray(rng.normal(size=(samples, 1))),
         jnp.asarray(rng.random((samples, devices)) < 0.8),
     )
     preference = jnp.asarray(rng.dirichlet(np.ones(3), samples))
-    judged = jax.vmap(network)(inputs, preference)
-    draws = jax.vmap(lambda how, key, mask: how.sample(key, mask))(
-        judged.action_dist, jax.random.split(KEY, samples), inputs.action_mask
+    keys = jax.random.split(KEY, samples)
+    raw_action, log_prob = eqx.filter_jit(jax.vmap(sample_action, in_axes=(None, 0, 0, 0)))(
+        network, features, preference, keys
     )
-    old = jax.vmap(lambda how, draw, mask: how.log_prob(draw, mask))(judged.action_dist, draws, inputs.action_mask)
-    old = old + jnp.asarray([0.0, 0.1, -0.1, 0.5, -0.5, 0.05])[:, None] + 0.02 * jnp.arange(4)
-    found = jnp.asarray(rng.normal(size=(samples, devices, 3)))
+    log_prob = log_prob + jnp.asarray([0.0, 0.1, -0.1, 0.5, -0.5, 0.05])[:, None] + 0.02 * jnp.arange(4)
+    advantages = jnp.asarray(rng.normal(size=(samples, devices, 3)))
     if ratio == "fleet":
-        found = found.mean(axis=1, keepdims=True)
-    aim = aim.at_step(jnp.asarray(LEVEL), found)
-    columns = aim.advantage_columns(found, preference[:, None, :])
+        advantages = advantages.mean(axis=1, keepdims=True)
+    surrogate = surrogate.at_step(jnp.asarray(REWARD), advantages)
+    columns = surrogate.advantage_columns(advantages, preference[:, None, :])
     target = jnp.asarray(rng.normal(size=(samples, devices, 3)))
-    return aim, Batch(inputs, preference, draws, old, columns, target)
+    return surrogate, Batch(features, preference, raw_action, log_prob, columns, target)
+
+
+def sample_action(
+    network: DeepSetActorCritic, features: Features, preference: jax.Array, key: jax.Array
+) -> tuple[RawAction, jax.Array]:
+    dist = network(features, preference).action_dist
+    raw_action = dist.sample(key, features.action_mask)
+    return raw_action, dist.log_prob(raw_action, features.action_mask)
 
 
 @eqx.filter_jit
-def single(
-    network: DeepSetActorCritic, inputs: Features, preference: jax.Array, draw: RawAction
+def forward(
+    network: DeepSetActorCritic, features: Features, preference: jax.Array, raw_action: RawAction
 ) -> tuple[jax.Array, ...]:
-    """Of one state: log probabilities by device, entropy, values."""
-    judged = network(inputs, preference)
-    return (
-        judged.action_dist.log_prob(draw, inputs.action_mask),
-        judged.action_dist.entropy(inputs.action_mask),
-        judged.value,
-    )
+    """Log probability of each device, entropy and values of one state."""
+    output = network(features, preference)
+    dist, mask = output.action_dist, features.action_mask
+    return dist.log_prob(raw_action, mask), dist.entropy(mask), output.value
 
 
-def by_hand(network: DeepSetActorCritic, aim: Surrogate, batch: Batch, settings: PPOConfig) -> float:
-    """The loss, sample by sample and device by device, in plain Python."""
+def plain_loss(network: DeepSetActorCritic, surrogate: Surrogate, batch: Batch, config: PPOConfig) -> float:
+    """The loss in plain Python, sample by sample and device by device."""
     samples = len(batch.log_prob)
     changes = np.zeros(batch.advantages.shape[-1])
     entropy = error = 0.0
     for s in range(samples):
-        inputs, draw = (jax.tree.map(lambda leaf, s=s: leaf[s], part) for part in (batch.features, batch.raw_action))
-        probability, uncertainty, values = single(network, inputs, batch.preference[s], draw)
-        logs = np.asarray(probability - batch.log_prob[s])
-        ratios = [np.exp(logs.sum())] if settings.ratio_scope == "fleet" else list(np.exp(logs))
+        features, action = (
+            jax.tree.map(lambda leaf, s=s: leaf[s], part) for part in (batch.features, batch.raw_action)
+        )
+        log_prob, sample_entropy, values = forward(network, features, batch.preference[s], action)
+        logs = np.asarray(log_prob - batch.log_prob[s])
+        ratios = [np.exp(logs.sum())] if config.ratio_scope == "fleet" else list(np.exp(logs))
         for decider, ratio in enumerate(ratios):
             for column, value in enumerate(np.asarray(batch.advantages[s, decider])):
-                bounded = min(max(ratio, 1 - settings.clip_eps), 1 + settings.clip_eps)
+                bounded = min(max(ratio, 1 - config.clip_eps), 1 + config.clip_eps)
                 changes[column] += (min(ratio * value, bounded * value) - value) / samples
-        entropy += float(uncertainty) / samples
+        entropy += float(sample_entropy) / samples
         error += float(np.mean((np.asarray(values) - np.asarray(batch.target[s])) ** 2)) / samples
-    if isinstance(aim, ScalarisedSurrogate):
-        gain = changes[0]
+    if isinstance(surrogate, ScalarisedSurrogate):
+        objective = changes[0]
     else:
-        assert isinstance(aim, BarrierSurrogate)
-        level = np.asarray(LEVEL)
-        slack = level + changes - 0.9 * level
-        assert slack[2] < 1e-3 < slack[0]  # one held return inside, one beyond its wall
+        assert isinstance(surrogate, BarrierSurrogate)
+        reward = np.asarray(REWARD)
+        slack = reward + changes - 0.9 * reward
+        assert slack[2] < 1e-3 < slack[0]  # one constrained return above its threshold, one below
         barriers = [np.log(x) if x > 1e-3 else np.log(1e-3) + (x - 1e-3) / 1e-3 for x in (slack[0], slack[2])]
-        gain = (changes[1] + sum(barriers) / 5.0) / np.std(np.asarray(batch.advantages)[..., 1])
-    return float(-gain - settings.ent_coef * entropy + settings.vf_coef * error)
+        objective = (changes[1] + sum(barriers) / 5.0) / np.std(np.asarray(batch.advantages)[..., 1])
+    return float(-objective - config.ent_coef * entropy + config.vf_coef * error)
 
 
 @pytest.mark.parametrize("ratio", ["device", "fleet"])
-@pytest.mark.parametrize("aim", [ScalarisedSurrogate, constrained])
-def test_the_loss_by_hand_and_its_gradient_by_differences(aim: Any, ratio: RatioScope) -> None:
+@pytest.mark.parametrize("make_surrogate", [ScalarisedSurrogate, barrier])
+def test_loss_equals_plain_python_and_gradient_equals_finite_differences(
+    make_surrogate: Any, ratio: RatioScope
+) -> None:
     rng = np.random.default_rng(5)
-    network = DeepSetActorCritic.init(build_system(load_scenario("paper", {"fleet.size": 4})), KEY, conditioned=True)
+    environment = Environment(build_system(load_scenario("paper", {"fleet.size": 4})))
+    network = DeepSetActorCritic.init(environment, KEY, conditioned=True, width=16)
     network = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, network)
-    settings = PPOConfig(ent_coef=0.01, ratio_scope=ratio)
-    prepared, batch = batch_of(network, aim(), ratio)
+    config = make_ppo_config(ent_coef=0.01, ratio_scope=ratio)
+    surrogate, batch = make_batch(network, make_surrogate(), ratio)
     weights, shape = eqx.partition(network, eqx.is_inexact_array)
     flat, unflatten = jax.flatten_util.ravel_pytree(weights)
 
     @jax.jit
     def loss(vector: jax.Array) -> jax.Array:
-        return ppo_loss(eqx.combine(unflatten(vector), shape), prepared, batch, settings)[0]
+        return ppo_loss(eqx.combine(unflatten(vector), shape), surrogate, batch, config)[0]
 
-    assert float(loss(flat)) == pytest.approx(by_hand(network, prepared, batch, settings), rel=1e-7)
+    assert float(loss(flat)) == pytest.approx(plain_loss(network, surrogate, batch, config), rel=1e-7)
     gradient = jax.grad(loss)(flat)
     for _ in range(5):
         direction = jnp.asarray(rng.normal(size=flat.shape)) / np.sqrt(flat.size)

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.feel import System, build_system
-from tandem.learn import TrainState
+from tandem.feel import Environment, build_system
 from tandem.learn.config import PGMORLConfig
 from tandem.learn.pg_morl.algorithm import PGMORL, PGMORLState, choose_tasks
 from tandem.learn.pg_morl.history import History
 from tandem.learn.pg_morl.improvement_model import ImprovementCurve, fit_curve, neighbourhood, predict_improvement
-from tandem.learn.pg_morl.performance_buffer import OUTER_ANGLE, PerformanceBuffer
+from tandem.learn.pg_morl.performance_buffer import MIN_COMPONENT, PerformanceBuffer
+from tandem.learn.ppo.ppo import TrainState
 from tandem.pareto import hypervolume, interior_simplex, nondominated_indices, sparsity
 from tandem.pareto.scaling import ObjectiveScaler
 from tandem.scenario import load_scenario
@@ -130,7 +130,7 @@ def marked(numbers: np.ndarray) -> Any:
 
 def kept_by_a_loop(points: list[np.ndarray], space: ObjectiveScaler, directions: int, depth: int) -> set[int]:
     """Which of the points stay, all of them offered at once."""
-    rays = [ray / np.sqrt(sum(ray**2)) for ray in interior_simplex(directions, OUTER_ANGLE)]
+    rays = [ray / np.sqrt(sum(ray**2)) for ray in interior_simplex(directions, MIN_COMPONENT)]
     found: dict[int, list[tuple[float, int]]] = {}
     for number, point in enumerate(points):
         if not np.isfinite(point).all():
@@ -209,11 +209,11 @@ def test_a_front_below_the_reference_does_not_stop_the_choice() -> None:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> System:
-    return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10}))
+def tiny() -> Environment:
+    return Environment(build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 10})))
 
 
-def guided(system: System, **changes: Any) -> PGMORL:
+def guided(environment: Environment, **changes: Any) -> PGMORL:
     values: dict[str, Any] = {
         "budget": 1500,
         "num_envs": 2,
@@ -229,11 +229,11 @@ def guided(system: System, **changes: Any) -> PGMORL:
         "buffer_count": 3,
         "num_weights": 6,
     }
-    return PGMORL(system, PGMORLConfig(**{**values, **changes}))
+    return PGMORL(environment, PGMORLConfig(**{**values, **changes}))
 
 
 @pytest.mark.parametrize("count", [3, 7, 10])
-def test_the_warm_up_covers_the_simplex(tiny: System, count: int) -> None:
+def test_the_warm_up_covers_the_simplex(tiny: Environment, count: int) -> None:
     algorithm = guided(tiny, num_preferences=count)
     weights = np.asarray(algorithm.init(jax.random.key(0)).train_states.preference)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
@@ -263,7 +263,7 @@ def earned(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def warmed_up(tiny: System) -> PGMORLState:
+def warmed_up(tiny: Environment) -> PGMORLState:
     state, rng = guided(tiny).init(jax.random.key(1)), np.random.default_rng(7)
     for _ in range(WARM_UP):
         state = step(state, earned(rng, 3))
@@ -275,7 +275,7 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs if eqx.is_array(a))
 
 
-def test_a_generation_goes_on_from_the_buffers(tiny: System, warmed_up: PGMORLState) -> None:
+def test_a_generation_goes_on_from_the_buffers(tiny: Environment, warmed_up: PGMORLState) -> None:
     algorithm = guided(tiny)
     begun = algorithm.begin_stage(1, warmed_up)
     assert tree_length(begun.train_states) == 2
@@ -296,7 +296,7 @@ def own(learner: TrainState) -> Any:
     return learner.optimiser, learner.normaliser, learner.returns, learner.steps
 
 
-def test_a_record_is_what_a_generation_of_steps_did(tiny: System, warmed_up: PGMORLState) -> None:
+def test_a_record_is_what_a_generation_of_steps_did(tiny: Environment, warmed_up: PGMORLState) -> None:
     assert int(warmed_up.history.count) == 3 * (WARM_UP // 3)
     state, rng = guided(tiny).begin_stage(1, warmed_up), np.random.default_rng(8)
     rewards = [earned(rng, 2) for _ in range(4)]
@@ -310,7 +310,7 @@ def test_a_record_is_what_a_generation_of_steps_did(tiny: System, warmed_up: PGM
     np.testing.assert_allclose(state.history.change[new], rewards[2] - rewards[0], rtol=1e-4, atol=1e-4)
 
 
-def test_a_failed_evaluation_leaves_no_record(tiny: System) -> None:
+def test_a_failed_evaluation_leaves_no_record(tiny: Environment) -> None:
     state, rewards = guided(tiny).init(jax.random.key(1)), np.eye(3)
     for number in range(3):
         rewards[1] = np.nan if number == 2 else rewards[1]
@@ -320,7 +320,7 @@ def test_a_failed_evaluation_leaves_no_record(tiny: System) -> None:
     assert np.all(np.isfinite(np.asarray(state.buffers.points)[np.asarray(state.buffers.valid)]))
 
 
-def test_the_archive_has_what_played_and_the_buffers_what_became_of_it(tiny: System) -> None:
+def test_the_archive_has_what_played_and_the_buffers_what_became_of_it(tiny: Environment) -> None:
     before = guided(tiny).init(jax.random.key(1))
     after = step(before, np.eye(3))
     for kept, points, population in (

@@ -12,20 +12,26 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tandem.feel import System, build_system
-from tandem.learn import BarrierSurrogate, ScalarisedSurrogate
-from tandem.learn.cmoppo import CMOPPO, _ranges
+from tandem.feel import Environment, build_system
+from tandem.learn.cmoppo import CMOPPO, normalisation_ranges
 from tandem.learn.config import CMOPPOConfig
-from tandem.learn.ppo.surrogate import BARRIER_LINEAR_BELOW, clipped_objective, log_barrier
+from tandem.learn.ppo.surrogate import (
+    BARRIER_LINEAR_BELOW,
+    BarrierSurrogate,
+    ScalarisedSurrogate,
+    clipped_objective,
+    log_barrier,
+)
 from tandem.learn.scalarised_ppo import PopulationState
 from tandem.pareto import Archive, insert
 from tandem.policy import NeuralPolicy
-from tandem.policy.rollout import rollout_means
+from tandem.policy.evaluate import rollout_stack
 from tandem.scenario import load_scenario
 from tandem.tree import tree_index
 
 KEY = jax.random.key(4)
 SAMPLES = 400
+evaluate = eqx.filter_jit(rollout_stack)
 
 
 def constrained(objective: int = 0, **changes: Any) -> BarrierSurrogate:
@@ -118,8 +124,8 @@ def test_thresholds_are_shares_of_the_policy_before_the_step_or_of_the_one_selec
 
 
 @pytest.fixture(scope="module")
-def tiny() -> System:
-    return build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20}))
+def tiny() -> Environment:
+    return Environment(build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20})))
 
 
 finite = st.floats(-50, 50, width=32)
@@ -140,7 +146,7 @@ def test_a_front_of_one_policy_has_ranges_too(point: tuple[float, float, float])
 
 
 def _check_ranges(archive: Archive) -> None:
-    low, span = _ranges(archive)
+    low, span = normalisation_ranges(archive)
     points = np.asarray(archive.points)[np.asarray(archive.valid)]
     returns = np.asarray(constrained(low=low, span=span).normalise(jnp.asarray(points)))
     assert np.all(returns > 0.05)
@@ -195,7 +201,7 @@ def test_theorem_1_on_a_problem_small_enough_to_solve(objective: int) -> None:
     assert gaps[-1] < 0.2 * gaps[0]
 
 
-def extension(system: System, **changes: Any) -> CMOPPO:
+def extension(environment: Environment, **changes: Any) -> CMOPPO:
     values: dict[str, Any] = {
         "budget": 1_000_000,
         "num_preferences": 3,
@@ -206,11 +212,11 @@ def extension(system: System, **changes: Any) -> CMOPPO:
         "archive_size": 12,
         "validation_episodes": 1,
     }
-    return CMOPPO(system, CMOPPOConfig(**{**values, **changes}))
+    return CMOPPO(environment, CMOPPOConfig(**{**values, **changes}))
 
 
 @pytest.fixture(scope="module")
-def initialised(tiny: System) -> PopulationState:
+def initialised(tiny: Environment) -> PopulationState:
     """A population on its way, with a front of snapshots; the state an extension may begin from."""
     algorithm = extension(tiny)
     state = algorithm.init(KEY)
@@ -220,7 +226,7 @@ def initialised(tiny: System) -> PopulationState:
 
 
 def test_every_direction_starts_from_the_policy_selected_with_a_fresh_optimiser(
-    tiny: System, initialised: PopulationState
+    tiny: Environment, initialised: PopulationState
 ) -> None:
     algorithm = extension(tiny)
     begun = algorithm.begin_stage(1, initialised)
@@ -237,15 +243,15 @@ def test_every_direction_starts_from_the_policy_selected_with_a_fresh_optimiser(
         assert _same(tree_index(begun.policy_archive.kept.normaliser, parent), learner.normaliser)
         assert _same(tree_index(begun.policy_archive.kept.returns, parent), learner.returns)
         np.testing.assert_array_equal(learner.surrogate.selected, begun.policy_archive.archive.points[parent])
-        np.testing.assert_array_equal(learner.surrogate.objective, np.eye(3)[number % 3])
+        np.testing.assert_array_equal(learner.surrogate.target, np.eye(3)[number % 3])
         assert all(np.all(np.asarray(leaf) == 0) for leaf in jax.tree.leaves(learner.optimiser))
         assert int(learner.steps) == 0
     assert parents == [parents[0]] * 3 + [parents[3]] * 3
     assert parents[0] != parents[3]
     # The optimisers of the first stage had gone on; an extension has a learning rate and a decay of its own.
     assert any(np.any(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(initialised.train_states.optimiser))
-    assert algorithm.settings(1).lr_decay == pytest.approx(1 / (40 * 4 * 4))
-    assert algorithm.settings(1).learning_rate == algorithm.settings(0).learning_rate
+    assert algorithm.ppo_config(1).lr_decay == pytest.approx(1 / (40 * 4 * 4))
+    assert algorithm.ppo_config(1).learning_rate == algorithm.ppo_config(0).learning_rate
     # What is seen next is chance of its own for every direction.
     assert len(np.unique(jax.random.key_data(begun.train_states.key), axis=0)) == 6
 
@@ -255,12 +261,6 @@ def _same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs if eqx.is_array(a))
 
 
-@eqx.filter_jit
-def measured(system: System, policies: NeuralPolicy, keys: jax.Array) -> jax.Array:
-    """Mean rewards, [policies, episodes, 3]."""
-    return eqx.filter_vmap(lambda policy: rollout_means(system, policy, keys).reward)(policies)
-
-
 def extended(algorithm: CMOPPO, state: PopulationState) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """After an extension: normalised returns before and after, their statistical error, and which are held."""
     state = algorithm.begin_stage(1, state)
@@ -268,7 +268,7 @@ def extended(algorithm: CMOPPO, state: PopulationState) -> tuple[np.ndarray, np.
         state, _ = algorithm.run_chunk(1, state)
     learners = state.train_states
     policies = NeuralPolicy(learners.network, learners.normaliser, learners.preference, "stochastic")
-    rewards = np.asarray(measured(algorithm.system, policies, jax.random.split(jax.random.key(99), 200)))
+    rewards = np.asarray(evaluate(algorithm.environment, policies, jax.random.split(jax.random.key(99), 200)).reward)
     low, span, selected = (
         np.asarray(part) for part in (learners.surrogate.low, learners.surrogate.span, learners.surrogate.selected)
     )
@@ -279,11 +279,11 @@ def extended(algorithm: CMOPPO, state: PopulationState) -> tuple[np.ndarray, np.
         (selected - low) / span,
         (rewards.mean(axis=1) - low) / span,
         error,
-        np.asarray(learners.surrogate.objective) == 0,
+        np.asarray(learners.surrogate.target) == 0,
     )
 
 
-def test_a_real_extension_holds_what_it_is_to_hold(tiny: System, initialised: PopulationState) -> None:
+def test_a_real_extension_holds_what_it_is_to_hold(tiny: Environment, initialised: PopulationState) -> None:
     before, after, error, held = extended(extension(tiny, barrier="selected"), initialised)
     slack = after - 0.9 * before
     assert np.all((slack + 4 * error)[held] > 0)

@@ -9,14 +9,14 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.policy.distributions import PARAMETERS, SCALE_LIMITS, ActionDistribution, LogitNormal, RawAction
+from tandem.policy.distributions import LOG_SCALE_LIMITS, NUM_PARAMETERS, ActionDistribution, LogitNormal, RawAction
 
 KEY = jax.random.key(3)
 ALL = jnp.ones(4, bool)
 
 
 def fleet(seed: int = 0, devices: int = 4) -> ActionDistribution:
-    return ActionDistribution.from_parameters(jax.random.normal(jax.random.key(seed), (devices, PARAMETERS)))
+    return ActionDistribution.from_parameters(jax.random.normal(jax.random.key(seed), (devices, NUM_PARAMETERS)))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -101,14 +101,16 @@ def test_a_device_s_probability_is_its_own() -> None:
 
 
 def test_extreme_parameters_stay_finite() -> None:
-    parameters = jnp.asarray(np.random.default_rng(0).choice([-1e6, -50.0, 0.0, 50.0, 1e6], (64, PARAMETERS)), float)
+    parameters = jnp.asarray(
+        np.random.default_rng(0).choice([-1e6, -50.0, 0.0, 50.0, 1e6], (64, NUM_PARAMETERS)), float
+    )
     distribution = ActionDistribution.from_parameters(parameters)
     everyone = jnp.ones(64, bool)
     draw = distribution.sample(KEY, everyone)
     gradient = jax.grad(lambda p: ActionDistribution.from_parameters(p).log_prob(draw, everyone).sum())(parameters)
     for value in (distribution.log_prob(draw, everyone), distribution.entropy(everyone), gradient):
         assert np.all(np.isfinite(np.asarray(value)))
-    low, high = SCALE_LIMITS
+    low, high = LOG_SCALE_LIMITS
     assert np.all(
         (np.asarray(distribution.power.log_scale) >= low) & (np.asarray(distribution.power.log_scale) <= high)
     )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.feel import FleetState, System, reset
+from tandem.feel import Environment, FleetState, System
 from tandem.policy import HEURISTICS, DriftPlusPenalty, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.runs import simulate
 
@@ -14,8 +14,13 @@ KEY = jax.random.key(5)
 
 
 @pytest.fixture(scope="module")
-def state(paper_system: System) -> FleetState:
-    return reset(paper_system, jax.random.key(0))
+def paper(paper_system: System) -> Environment:
+    return Environment(paper_system)
+
+
+@pytest.fixture(scope="module")
+def state(paper: Environment) -> FleetState:
+    return paper.reset(jax.random.key(0))
 
 
 def with_data(state: FleetState, data: np.ndarray) -> FleetState:
@@ -23,8 +28,8 @@ def with_data(state: FleetState, data: np.ndarray) -> FleetState:
 
 
 @pytest.mark.parametrize("name", HEURISTICS)
-def test_choices_lie_in_the_unit_interval(name: str, paper_system: System, state: FleetState) -> None:
-    action = HEURISTICS[name]()(paper_system, state, KEY)
+def test_choices_lie_in_the_unit_interval(name: str, paper: Environment, state: FleetState) -> None:
+    action = HEURISTICS[name]()(paper, state, KEY)
     for choice in (action.power, action.frequency):
         assert choice.shape == (10,)
         assert np.all((np.asarray(choice) >= 0) & (np.asarray(choice) <= 1))
@@ -44,31 +49,31 @@ def test_every_rule_is_described(name: str) -> None:
     assert len(HEURISTICS[name].summary) > 20
 
 
-def test_serve_until_full_trains_exactly_the_full(paper_system: System, state: FleetState) -> None:
+def test_serve_until_full_trains_exactly_the_full(paper: Environment, state: FleetState) -> None:
     share = np.array([0.0, 0.5, 0.9, 1.0, 1.0, 0.2, 1.0, 0.99, 0.0, 1.0])
-    action = ServeUntilFull()(paper_system, with_data(state, share * np.asarray(paper_system.data_limit)), KEY)
+    action = ServeUntilFull()(paper, with_data(state, share * np.asarray(paper.system.data_limit)), KEY)
     assert np.array_equal(action.train, share == 1.0)
 
 
-def test_threshold_trains_at_its_share(paper_system: System, state: FleetState) -> None:
+def test_threshold_trains_at_its_share(paper: Environment, state: FleetState) -> None:
     share = np.linspace(0, 1, 10)
-    filled = with_data(state, share * np.asarray(paper_system.data_limit))
-    assert np.array_equal(Threshold(data_share=0.5)(paper_system, filled, KEY).train, share >= 0.5)
+    filled = with_data(state, share * np.asarray(paper.system.data_limit))
+    assert np.array_equal(Threshold(data_share=0.5)(paper, filled, KEY).train, share >= 0.5)
 
 
-def test_round_robin_gives_every_device_its_turn(paper_system: System, state: FleetState) -> None:
+def test_round_robin_gives_every_device_its_turn(paper: Environment, state: FleetState) -> None:
     turns = np.zeros(10, int)
     for number in range(10):
         now = eqx.tree_at(lambda s: s.round, with_data(state, np.ones(10)), jnp.asarray(number))
-        train = np.asarray(RoundRobin(trainers=3)(paper_system, now, KEY).train)
+        train = np.asarray(RoundRobin(trainers=3)(paper, now, KEY).train)
         assert train.sum() == 3
         turns += train
     assert np.all(turns == 3)
 
 
-def test_random_trains_with_its_chance(paper_system: System, state: FleetState) -> None:
+def test_random_trains_with_its_chance(paper: Environment, state: FleetState) -> None:
     keys = jax.random.split(KEY, 2000)
-    train = jax.vmap(lambda key: RandomHeuristic(train_chance=0.2)(paper_system, state, key).train)(keys)
+    train = jax.vmap(lambda key: RandomHeuristic(train_chance=0.2)(paper, state, key).train)(keys)
     assert 0.18 < float(np.mean(np.asarray(train))) < 0.22
 
 

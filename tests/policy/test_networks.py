@@ -6,15 +6,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.feel import System, build_system, reset
+from tandem.feel import Environment, System, build_system
+from tandem.feel.observation import NUM_CONSTANTS
 from tandem.policy import NETWORKS, ActionDistribution, DeepSetActorCritic, NeuralPolicy, RunningStats
-from tandem.policy.features import NUM_CONSTANTS, Features, extract_features
+from tandem.policy.features import Features, extract_features
 from tandem.policy.networks import ActorCriticOutput, MLPActorCritic, RandomModeActorCritic, summable
 from tandem.runs import simulate
 from tandem.scenario import load_scenario
 
 KEY = jax.random.key(7)
 EQUAL = jnp.full(3, 1 / 3)
+
+
+@pytest.fixture(scope="module")
+def paper(paper_system: System) -> Environment:
+    return Environment(paper_system)
 
 
 def loud(network: eqx.Module) -> eqx.Module:
@@ -81,9 +87,9 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 17, 30, 1000])
-def test_permuting_devices_permutes_decisions_bit_for_bit(paper_system: System, size: int, way: str) -> None:
+def test_permuting_devices_permutes_decisions_bit_for_bit(paper: Environment, size: int, way: str) -> None:
     run, states = WAYS[way]
-    network = loud(DeepSetActorCritic.init(paper_system, KEY, conditioned=size % 2 == 0))
+    network = loud(DeepSetActorCritic.init(paper, KEY, conditioned=size % 2 == 0))
     inputs = random_inputs(size, states)
     straight = by_device(run(network, inputs), inputs.action_mask)
     assert len(np.unique(straight["frequency_logit"])) > 0.9 * straight["frequency_logit"].size
@@ -112,9 +118,9 @@ def test_what_is_summable_adds_up_alike_in_any_order(size: int) -> None:
     np.testing.assert_allclose(gradient, jnp.tile(weights / size, (size, 1)), rtol=1e-6)
 
 
-def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System) -> None:
+def test_the_context_is_worked_out_once_and_means_the_same(paper: Environment) -> None:
     """A device's decision is its head's on its code followed by the context, as Equinox computes it."""
-    network = loud(DeepSetActorCritic.init(paper_system, KEY, conditioned=True))
+    network = loud(DeepSetActorCritic.init(paper, KEY, conditioned=True))
     inputs = random_inputs(10)
     wish = jnp.asarray([0.5, 0.2, 0.3])
     own = [inputs.devices, inputs.constants, jnp.tile(wish, (10, 1))]
@@ -130,10 +136,10 @@ def test_the_context_is_worked_out_once_and_means_the_same(paper_system: System)
     np.testing.assert_allclose(found.value, values, rtol=1e-4, atol=1e-4)
 
 
-def test_a_preference_moves_only_a_conditioned_network(paper_system: System) -> None:
+def test_a_preference_moves_only_a_conditioned_network(paper: Environment) -> None:
     inputs = random_inputs(10)
     for conditioned in (False, True):
-        network = loud(DeepSetActorCritic.init(paper_system, KEY, conditioned=conditioned))
+        network = loud(DeepSetActorCritic.init(paper, KEY, conditioned=conditioned))
         one, other = (network(inputs, jnp.asarray(w)).value for w in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]))
         assert bool(jnp.any(one != other)) == conditioned
 
@@ -141,23 +147,24 @@ def test_a_preference_moves_only_a_conditioned_network(paper_system: System) -> 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("observation", ["minimal", "full"])
 def test_every_network_plays_an_episode(name: str, observation: str) -> None:
-    system = build_system(load_scenario("paper", {"observation": observation, "rounds": 20}))
-    policy = NeuralPolicy.init(NETWORKS[name].init(system, KEY), system, reset(system, KEY), sampling="stochastic")
-    result = simulate(system, policy, range(4))
+    environment = Environment(build_system(load_scenario("paper", {"observation": observation, "rounds": 20})))
+    network, state = NETWORKS[name].init(environment, KEY), environment.reset(KEY)
+    policy = NeuralPolicy.init(network, environment, state, sampling="stochastic")
+    result = simulate(environment.system, policy, range(4))
     assert result.violation_rate.max() == 0  # whatever a network says, the shield holds
     assert result.trainers.min() > 0
     assert np.all(np.isfinite(result.objectives))
 
 
-def test_what_is_left_to_chance_is_what_the_policy_says(paper_system: System) -> None:
-    state = eqx.tree_at(lambda s: s.data, reset(paper_system, KEY), 0.5 * paper_system.data_limit)
-    network = loud(DeepSetActorCritic.init(paper_system, KEY))
-    normal = NeuralPolicy.init(network, paper_system, state)
+def test_what_is_left_to_chance_is_what_the_policy_says(paper: Environment) -> None:
+    state = eqx.tree_at(lambda s: s.data, paper.reset(KEY), 0.5 * paper.system.data_limit)
+    network = loud(DeepSetActorCritic.init(paper, KEY))
+    normal = NeuralPolicy.init(network, paper, state)
     chosen = {}
     for sampling in ("deterministic", "sample-modes", "stochastic"):
         policy = NeuralPolicy(network, normal.normaliser, normal.preference, sampling)
         keys = jax.random.split(KEY, 50)
-        chosen[sampling] = jax.vmap(lambda key, policy=policy: policy(paper_system, state, key))(keys)
+        chosen[sampling] = jax.vmap(lambda key, policy=policy: policy(paper, state, key))(keys)
     likeliest = chosen["deterministic"]
     assert np.all(np.ptp(np.asarray(likeliest.frequency), axis=0) == 0)
     assert np.all(np.asarray(likeliest.train) == np.asarray(likeliest.train)[0])
@@ -168,9 +175,9 @@ def test_what_is_left_to_chance_is_what_the_policy_says(paper_system: System) ->
 
 
 @pytest.mark.parametrize("choices", [MLPActorCritic, DeepSetActorCritic])
-def test_coins_are_fair_whatever_the_network_thinks(choices: type, paper_system: System) -> None:
+def test_coins_are_fair_whatever_the_network_thinks(choices: type, paper: Environment) -> None:
     inputs = random_inputs(10)
-    inner = loud(choices.init(paper_system, KEY))
+    inner = loud(choices.init(paper, KEY))
     judged, opinion = RandomModeActorCritic(inner)(inputs, EQUAL), inner(inputs, EQUAL)
     assert np.all(np.asarray(judged.action_dist.mode_logit) == 0)
     assert np.all(np.asarray(opinion.action_dist.mode_logit) != 0)
@@ -178,9 +185,9 @@ def test_coins_are_fair_whatever_the_network_thinks(choices: type, paper_system:
     np.testing.assert_array_equal(judged.value, opinion.value)
 
 
-def test_one_set_of_weights_serves_any_fleet(paper_system: System) -> None:
-    network = loud(DeepSetActorCritic.init(paper_system, KEY))
-    policy = NeuralPolicy.init(network, paper_system, reset(paper_system, KEY))
+def test_one_set_of_weights_serves_any_fleet(paper: Environment) -> None:
+    network = loud(DeepSetActorCritic.init(paper, KEY))
+    policy = NeuralPolicy.init(network, paper, paper.reset(KEY))
     for size in (1, 30, 1000):
         larger = build_system(load_scenario("paper", {"fleet.size": size, "rounds": 5}))
         result = simulate(larger, policy, [0])
@@ -195,11 +202,12 @@ def test_in_a_larger_fleet_than_it_knows_a_policy_gives_the_places_itself(
     trained_on: int, shielded: bool, chooses: bool
 ) -> None:
     """More want to train than the uplink has room for: those go first that the policy is surest of."""
-    system = build_system(load_scenario("paper", {"fleet.size": 30, "shield.enabled": shielded}))
-    network = loud(DeepSetActorCritic.init(system, KEY))
-    state = eqx.tree_at(lambda s: s.data, reset(system, KEY), 0.5 * system.data_limit)
-    untrained = NeuralPolicy.init(network, system, state)
-    inputs = extract_features(system, state)
+    environment = Environment(build_system(load_scenario("paper", {"fleet.size": 30, "shield.enabled": shielded})))
+    system = environment.system
+    network = loud(DeepSetActorCritic.init(environment, KEY))
+    state = eqx.tree_at(lambda s: s.data, environment.reset(KEY), 0.5 * system.data_limit)
+    untrained = NeuralPolicy.init(network, environment, state)
+    inputs = extract_features(environment, state)
     # A network that would have two thirds of the fleet train.
     shift = -jnp.quantile(untrained.forward(inputs).action_dist.mode_logit, 1 / 3)
     network = eqx.tree_at(lambda n: n.head.layers[-1].bias, network, replace_fn=lambda bias: bias.at[0].add(shift))
@@ -208,7 +216,7 @@ def test_in_a_larger_fleet_than_it_knows_a_policy_gives_the_places_itself(
     eager = np.flatnonzero(logits > 0)
     room = int(np.min(np.asarray(system.worst_case.max_trainers)[eager]))
     assert len(eager) > room > 0
-    action = policy(system, state, KEY)
+    action = policy(environment, state, KEY)
     expected = sorted(eager, key=lambda device: -logits[device])[:room] if chooses else eager
     assert set(np.flatnonzero(action.train)) == set(expected)
     assert np.all(np.asarray(action.power)[~np.asarray(action.train)] == 0)
@@ -236,8 +244,8 @@ def test_what_never_varied_says_nothing() -> None:
     np.testing.assert_allclose(moments.normalise(jnp.asarray([9.0, 3.0])), [0.0, 1.0])
 
 
-def test_inputs_tell_devices_apart(paper_system: System) -> None:
-    constants = np.asarray(extract_features(paper_system, reset(paper_system, KEY)).constants)
+def test_inputs_tell_devices_apart(paper: Environment) -> None:
+    constants = np.asarray(extract_features(paper, paper.reset(KEY)).constants)
     assert constants.shape == (10, NUM_CONSTANTS)
     assert np.all(np.isfinite(constants))
     assert len(np.unique(constants.round(4), axis=0)) == 10

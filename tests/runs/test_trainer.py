@@ -10,6 +10,7 @@ import pytest
 
 import tandem
 from tandem.errors import InputError
+from tandem.feel import Environment
 from tandem.learn import ALGORITHMS
 from tandem.learn.registry import config_document, config_from_document, make_config
 from tandem.pareto import nondominated_indices
@@ -88,7 +89,7 @@ def test_progress_has_a_row_for_each_chunk(run: Run) -> None:
 
 def test_the_front_is_as_measured(run: Run) -> None:
     keys = episode_keys(FINAL_EVALUATION_SEEDS)
-    (means,) = evaluate_policies(run.system(), run.policies(), keys)
+    (means,) = evaluate_policies(Environment(run.system()), run.policies(), keys)
     assert np.allclose(means.reward.mean(axis=1), run.front.points, rtol=1e-6)
     one = simulate(run.system(), run.policy(0), FINAL_EVALUATION_SEEDS)
     assert np.allclose(one.objectives.mean(axis=0), run.front.policies[0].objectives, rtol=1e-5)

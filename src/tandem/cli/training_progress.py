@@ -30,7 +30,7 @@ class TrainingProgress(Callback):
     def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
         planned = sum(stage.rounds for stage in algorithm.stages)
         budget = f"continuing after {rounds:,} of {planned:,} rounds" if rounds else f"{planned:,} rounds"
-        devices = count(algorithm.system.size, "device", "devices")
+        devices = count(algorithm.environment.size, "device", "devices")
         self._display.print(f"Training {algorithm.name} for {devices}: {budget}, into {folder}")
 
     def on_compile(self, stage: str) -> None:

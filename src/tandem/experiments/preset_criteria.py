@@ -22,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.federated.build import build_system
+from tandem.feel.environment import Environment
 from tandem.feel.queues import FRESH_AGE_S
 from tandem.feel.system import System
 from tandem.objectives import to_user_units
+from tandem.policy.evaluate import rollout_stack
 from tandem.policy.heuristics import DriftPlusPenalty, Heuristic, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.policy.rollout import EpisodeMeans, rollout_means
 from tandem.scenario import load_scenario
@@ -77,16 +79,14 @@ def heuristic_front(system: System, episodes: int = 8, seed: int = 0) -> Heurist
     outcomes: list[EpisodeMeans] = []
     for members in heuristic_family():
         stacked = jax.tree.map(lambda *settings: jnp.asarray(settings, float), *members)
-        outcomes.append(_play_family(system, stacked, keys))
+        outcomes.append(_play_family(Environment(system), stacked, keys))
         rules += members
     objectives = np.concatenate([np.asarray(o.objectives, np.float64).mean(axis=1) for o in outcomes])
     violations = np.concatenate([np.asarray(o.violated_any, np.float64).mean(axis=1) for o in outcomes])
     return HeuristicFront(rules, to_user_units(objectives), violations)
 
 
-@jax.jit
-def _play_family(system: Any, stacked: Any, keys: Any) -> Any:
-    return jax.vmap(lambda rule: rollout_means(system, rule, keys))(stacked)
+_play_family = jax.jit(rollout_stack)
 
 
 @dataclass(frozen=True)
@@ -177,6 +177,6 @@ def violation_grid(
     for size in FLEET_SIZES:
         for rate in REQUEST_RATES:
             changes = {**(overrides or {}), "fleet.size": size, "workload.request_rate_per_s": rate}
-            outcome = rollout_means(build_system(load_scenario(scenario, changes)), rule, keys)
+            outcome = rollout_means(Environment(build_system(load_scenario(scenario, changes))), rule, keys)
             rates[size, rate] = float(np.mean(np.asarray(outcome.violated_any)))
     return rates

@@ -15,8 +15,8 @@ from tandem import __version__
 from tandem.api import build_system, resume, train
 from tandem.experiments.trial import RUN, Trial, TrialResult, Values, trial_dir, write_result
 from tandem.federated.fidelity import Fidelity
+from tandem.feel.environment import Environment
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.feel.system import System
 from tandem.feel.types import Array
 from tandem.learn.registry import make_config
 from tandem.pareto import cardinality
@@ -112,14 +112,14 @@ def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> Tria
 def policy_histories(run: Run, policies: Sequence[int], target: EvaluationTarget) -> dict[int, History]:
     """Roll out some policies of a front on its evaluation target; return every round, by policy."""
     chosen = tree_index(run.policies(), jnp.asarray(policies))
-    histories = _rollout_all(target.system, chosen, episode_keys(target.seeds))
+    histories = _rollout_all(Environment(target.system), chosen, episode_keys(target.seeds))
     return {policy: tree_index(histories, index) for index, policy in enumerate(policies)}
 
 
 @eqx.filter_jit
-def _rollout_all(system: System, policies: NeuralPolicy, keys: Array) -> History:
+def _rollout_all(environment: Environment, policies: NeuralPolicy, keys: Array) -> History:
     """Return histories of shape [policies, episodes, rounds, ...]."""
-    history: History = eqx.filter_vmap(lambda policy: rollout(system, policy, keys))(policies)
+    history: History = eqx.filter_vmap(lambda policy: rollout(environment, policy, keys))(policies)
     return history
 
 

@@ -2,6 +2,7 @@
 
 from tandem.feel.constraints import CONSTRAINTS, Violations
 from tandem.feel.env import is_truncated, reset, serve_all, step
+from tandem.feel.environment import Environment
 from tandem.feel.observation import Observation, observe
 from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState, RoundOutcome
@@ -10,6 +11,7 @@ from tandem.feel.system import System, build_system
 __all__ = [
     "CONSTRAINTS",
     "Action",
+    "Environment",
     "FleetState",
     "Observation",
     "RoundOutcome",

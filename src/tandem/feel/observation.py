@@ -18,6 +18,7 @@ from tandem.feel.types import Array
 MINIMAL_FEATURES = ("last_train", "last_power", "last_frequency", "queue", "data")
 FULL_FEATURES = (*MINIMAL_FEATURES, "data_age_s", "model_age_s", "waiting_s", "model_accuracy", "last_gain_db")
 FLEET_FEATURES = ("last_duration_s",)
+NUM_CONSTANTS = 9  # columns of ``device_constants``
 
 
 class Observation(eqx.Module):
@@ -53,3 +54,21 @@ def observe(system: System, state: FleetState) -> Observation:
     }
     columns = [features[name] for name in device_features(system)]
     return Observation(devices=jnp.stack(columns, axis=-1), fleet=state.last_duration_s[None])
+
+
+def device_constants(system: System) -> Float[Array, "devices constants"]:
+    """What a network that all devices share needs to tell them apart; logarithms, since they span decades."""
+    devices, worst_case = system.devices, system.worst_case
+    columns = (
+        devices.training_cycles_per_sample,
+        devices.inference_cycles_per_request,
+        devices.frequency_min_hz,
+        devices.frequency_max_hz,
+        devices.capacitance,
+        devices.switch_energy_j + 1e-3,
+        devices.samples_per_request,
+        worst_case.worst_gain * devices.power_max_w,
+        worst_case.worst_arrivals + 1e-3,
+    )
+    assert len(columns) == NUM_CONSTANTS
+    return jnp.log(jnp.stack(columns, axis=-1))

@@ -1,35 +1,26 @@
-"""How policies come to be: proximal policy optimisation with a vector critic, and the algorithms built on it."""
+"""Algorithms that train Pareto fronts of policies: PPO with a vector critic, and what is built on it."""
 
-from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics, Stage
+from tandem.learn.algorithm import Algorithm, Candidates, ChunkResult, Stage
 from tandem.learn.config import AlgorithmConfig
-from tandem.learn.ppo.gae import compute_gae
-from tandem.learn.ppo.ppo import PPOConfig, StepMetrics, TrainState, init_train_state, train_step
-from tandem.learn.ppo.surrogate import BarrierSurrogate, ScalarisedSurrogate, Surrogate
-from tandem.learn.registry import ALGORITHMS
-from tandem.learn.train_loop import Checkpoint, Progress, init_checkpoint, train, validate
-from tandem.learn.validation import ValidationResult, validate_candidates
+from tandem.learn.ppo.ppo import TrainingMetrics
+from tandem.learn.registry import ALGORITHMS, make_config
+from tandem.learn.train_loop import Checkpoint, Progress, init_checkpoint, step_checkpoint, train, validate
+from tandem.learn.validation import ValidationResult
 
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
     "AlgorithmConfig",
-    "BarrierSurrogate",
     "Candidates",
     "Checkpoint",
-    "ChunkMetrics",
-    "PPOConfig",
+    "ChunkResult",
     "Progress",
-    "ScalarisedSurrogate",
     "Stage",
-    "StepMetrics",
-    "Surrogate",
-    "TrainState",
+    "TrainingMetrics",
     "ValidationResult",
-    "compute_gae",
     "init_checkpoint",
-    "init_train_state",
+    "make_config",
+    "step_checkpoint",
     "train",
-    "train_step",
     "validate",
-    "validate_candidates",
 ]

@@ -1,7 +1,7 @@
-"""What every algorithm has in common, so that one driver runs, saves and resumes them all.
+"""The interface of multi-objective algorithms, with which one loop trains, saves and resumes them all.
 
-An algorithm goes through stages; in each it makes a number of steps, some at a time. Its state is a tree of arrays and
-a function of the seed alone, so a saved state goes on as if it had never stopped.
+An algorithm runs through stages of training steps, a chunk of steps at a time. Its state is a tree of arrays and a
+function of the seed alone, so that a saved state can be continued as if training had not stopped.
 """
 
 from __future__ import annotations
@@ -15,58 +15,61 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from tandem.errors import InputError
-from tandem.feel.system import System
-from tandem.feel.types import Array, RandomKey, Scalar
+from tandem.feel.environment import Environment
+from tandem.feel.types import Array, RandomKey
 from tandem.learn.config import AlgorithmConfig
+from tandem.learn.ppo.ppo import TrainingMetrics
 from tandem.policy.networks import ActorCritic
 from tandem.policy.neural_policy import NeuralPolicy, ObservationNormaliser, Sampling
 from tandem.tree import tree_index
 
-CHUNKS_PER_STAGE = 40  # into which a stage is cut, for progress and checkpoints
+NO_OBJECTIVE = -1  # index of the objective to improve, for a policy that follows its preference instead
+CHUNKS_PER_STAGE = 40  # of a stage with that many steps or more, for progress and checkpoints
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the way."""
+    """One stage of training."""
 
     name: str
     chunks: int
     steps: int  # in each chunk
-    rounds_per_step: int  # environment rounds, all learners together
+    rounds_per_step: int  # environment rounds of all policies together
 
     @classmethod
     def from_steps(cls, name: str, steps: int, rounds_per_step: int) -> Stage:
-        """About this many steps, never more, in even chunks: a last one of another length would compile anew."""
+        """Divide steps into chunks of equal length, and drop the rest: another length would compile again."""
         chunk = max(1, steps // CHUNKS_PER_STAGE)
         return cls(name, steps // chunk, chunk, rounds_per_step)
 
     @property
+    def total_steps(self) -> int:
+        """Steps of the whole stage."""
+        return self.chunks * self.steps
+
+    @property
     def rounds(self) -> int:
         """Environment rounds of the whole stage."""
-        return self.chunks * self.steps * self.rounds_per_step
+        return self.total_steps * self.rounds_per_step
 
 
-class ChunkMetrics(eqx.Module):
-    """What a chunk of steps was like."""
+class ChunkResult(eqx.Module):
+    """The front and the metrics after a chunk of steps."""
 
-    points: Float[Array, "points 3"]  # mean rewards: of the archive, or of the episodes just played
+    points: Float[Array, "points 3"]  # mean rewards: of the archive, or of the episodes of the chunk
     valid: Bool[Array, " points"]
-    violation_rate: Scalar
-    # Of learners by PPO; 0 where there are none.
-    entropy: Scalar | float = 0.0
-    value_error: Scalar | float = 0.0
-    clipped: Scalar | float = 0.0
+    metrics: TrainingMetrics
 
 
 class Candidates(eqx.Module):
-    """Policies that may go into the front. Several may share a network and differ in the preference they follow."""
+    """Policies that may become part of the front. Several may share a network and differ in their preference."""
 
     networks: ActorCritic  # stacked
     normalisers: ObservationNormaliser  # stacked
-    owner: Int[Array, " candidates"]  # whose network
+    owner: Int[Array, " candidates"]  # index of the candidate's network
     preferences: Float[Array, "candidates 3"]
-    stage: Int[Array, " candidates"]  # in which each came to be
-    objective: Int[Array, " candidates"]  # which it was to improve there, -1 if it followed its preference
+    stage: Int[Array, " candidates"]  # in which the candidate was trained
+    objective: Int[Array, " candidates"]  # that it was trained to improve, or NO_OBJECTIVE
     valid: Bool[Array, " candidates"]
 
     @classmethod
@@ -77,84 +80,94 @@ class Candidates(eqx.Module):
         preferences: Float[Array, "candidates 3"],
         valid: Bool[Array, " candidates"],
     ) -> Candidates:
-        """With a network each, all from the first stage."""
+        """Make candidates with one network each, all trained in the first stage."""
         count = valid.shape[0]
-        first, nothing = jnp.zeros(count, jnp.int32), jnp.full(count, -1, jnp.int32)
-        return cls(networks, normalisers, jnp.arange(count), preferences, first, nothing, valid)
+        stage, objective = jnp.zeros(count, jnp.int32), jnp.full(count, NO_OBJECTIVE, jnp.int32)
+        return cls(networks, normalisers, jnp.arange(count), preferences, stage, objective, valid)
 
 
 class Algorithm(ABC):
-    """A way from a scenario to a front."""
+    """Base class of multi-objective algorithms."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     config_type: ClassVar[type[AlgorithmConfig]]
     presets: ClassVar[dict[str, dict[str, Any]]]
-    sampling: ClassVar[Sampling] = "deterministic"  # what its policies leave to chance when they are used
+    sampling: ClassVar[Sampling] = "deterministic"  # what its policies sample when they are deployed
 
-    def __init__(self, system: System, options: AlgorithmConfig, systems: tuple[System, ...] = ()) -> None:
-        """For a fleet, and, if it can train on several sizes of it, those."""
-        self.system = system
-        self.config = options
-        self.systems = systems or (system,)
+    def __init__(
+        self, environment: Environment, config: AlgorithmConfig, environments: tuple[Environment, ...] = ()
+    ) -> None:
+        """Prepare training in ``environment``, or in ``environments``, if the algorithm can use several fleet sizes.
 
-    @property
+        Raises InputError if the budget is too small.
+        """
+        self.environment = environment
+        self.environments = environments or (environment,)
+        self.config = config
+        self.stages = self.plan_stages()
+
     @abstractmethod
-    def stages(self) -> tuple[Stage, ...]:
-        """The whole way, planned so that the budget of rounds is kept, validation included."""
+    def plan_stages(self) -> tuple[Stage, ...]:
+        """Divide the budget, without the rounds for validation, into stages. Raises InputError if it is too small."""
 
     @property
     @abstractmethod
     def max_candidates(self) -> int:
-        """The largest number of policies that will have to be validated."""
+        """The largest number of policies to validate."""
 
     @abstractmethod
     def init_network(self, key: RandomKey) -> ActorCritic:
-        """A fresh network of the kind it trains."""
+        """Make an untrained network of the kind that the algorithm trains."""
 
     @abstractmethod
     def init(self, key: RandomKey) -> Any:
-        """The state before the first step."""
+        """Make the state before the first step."""
 
     def begin_stage(self, stage: int, state: Any) -> Any:
-        """The state as a stage after the first finds it: as the one before left it, unless an algorithm says otherwise.
+        """Turn the last state of a stage into the first of the next, ``stage``; by default they are the same.
 
-        Pure, so that the shape of it can be known without running it.
+        The function is pure, so that its result's shape is known without running it.
         """
         return state
 
     @abstractmethod
-    def run_chunk(self, stage: int, state: Any) -> tuple[Any, ChunkMetrics]:
-        """Make one chunk of steps."""
+    def run_chunk(self, stage: int, state: Any) -> tuple[Any, ChunkResult]:
+        """Run one chunk of steps."""
 
     @abstractmethod
     def candidates(self, state: Any) -> Candidates:
-        """What has been found so far."""
-
-    def policy(self, network: ActorCritic, normaliser: ObservationNormaliser, preference: Array) -> NeuralPolicy:
-        """What it trained, in the form that is used; or a stack of them."""
-        largest = max(system.size for system in self.systems)
-        return NeuralPolicy(network, normaliser, preference, self.sampling, largest)
+        """Return the candidates for the front."""
 
     def policies(self, candidates: Candidates) -> NeuralPolicy:
-        """A stack of policies, one for each candidate."""
+        """Return the policies of the candidates as a stack."""
         owner = candidates.owner
         return self.policy(
             tree_index(candidates.networks, owner), tree_index(candidates.normalisers, owner), candidates.preferences
         )
 
+    def policy(self, network: ActorCritic, normaliser: ObservationNormaliser, preference: Array) -> NeuralPolicy:
+        """Return a policy in the form in which it is deployed, or a stack of them."""
+        largest = max(environment.size for environment in self.environments)
+        return NeuralPolicy(network, normaliser, preference, self.sampling, largest)
+
     @property
     def validation_rounds(self) -> int:
-        """The rounds kept for validation."""
-        return self.max_candidates * self.config.validation_episodes * self.system.rounds
+        """Environment rounds reserved for validation."""
+        return self.max_candidates * self.config.validation_episodes * self.environment.rounds
+
+    @property
+    def training_rounds(self) -> int:
+        """Environment rounds of all stages."""
+        return sum(stage.rounds for stage in self.stages)
 
     def steps_within_budget(self, rounds: int, rounds_per_step: int, stage: str) -> int:
-        """How many steps fit, at least one."""
+        """Return how many steps fit into these rounds. Raises InputError if not even one does."""
         steps = rounds // rounds_per_step
         if steps < 1:
             needed = self.validation_rounds + rounds_per_step
             raise InputError(
-                f"budget is {self.config.budget}, too few for one step of {stage} ({rounds_per_step} rounds) after "
-                f"validation ({self.validation_rounds} rounds); give {needed} or more, or smaller steps."
+                f"budget is {self.config.budget}, too few rounds for one step of {stage} ({rounds_per_step} rounds) "
+                f"after validation ({self.validation_rounds} rounds); give {needed} or more, or make steps smaller."
             )
         return int(steps)

@@ -1,7 +1,7 @@
-"""Ours: one network for every preference and every fleet size.
+"""Preference-conditioned PPO: one network for every preference and every fleet size.
 
-Each episode draws a preference, the network is told it, and its advantages are weighed by it. What is learned for one
-preference serves its neighbours, so all rounds train one network; afterwards any preference can be asked for.
+Each episode samples a preference, which the network is given and which weights its advantages. What is learned for one
+preference helps its neighbours, so the whole budget trains one network, which can follow any preference afterwards.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from tandem.feel.system import System
+from tandem.feel.environment import Environment
 from tandem.feel.types import Array, RandomKey
-from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics, Stage
-from tandem.learn.config import AlgorithmConfig, ConditionedPPOConfig
+from tandem.learn.algorithm import NO_OBJECTIVE, Algorithm, Candidates, ChunkResult, Stage
+from tandem.learn.config import AlgorithmConfig, ConditionedPPOConfig, PPOConfig
 from tandem.learn.ppo.population import population_mesh, train_population
-from tandem.learn.ppo.ppo import PPOConfig, TrainState, init_train_state
+from tandem.learn.ppo.ppo import TrainingMetrics, TrainState, init_train_state
 from tandem.learn.ppo.surrogate import ScalarisedSurrogate
 from tandem.pareto import simplex_grid
 from tandem.policy.networks import ActorCritic, DeepSetActorCritic
@@ -28,10 +28,10 @@ from tandem.tree import replicate, tree_stack
 
 
 class ConditionedPPO(Algorithm):
-    """``tandem``: a permutation-equivariant network that is given the preference."""
+    """PC-PPO: a permutation-equivariant network that receives the preference."""
 
     name = "pc-ppo"
-    summary = "ours: one network for any preference and any fleet size"
+    summary = "our algorithm: one network for any preference and any fleet size"
     config_type: ClassVar[type[AlgorithmConfig]] = ConditionedPPOConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
@@ -39,9 +39,8 @@ class ConditionedPPO(Algorithm):
     }
     config: ConditionedPPOConfig
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        per_step = self.config.num_envs * sum(system.rounds for system in self.systems)
+    def plan_stages(self) -> tuple[Stage, ...]:
+        per_step = self.config.num_envs * sum(environment.rounds for environment in self.environments)
         rounds = self.config.budget - self.validation_rounds
         return (Stage.from_steps("training", self.steps_within_budget(rounds, per_step, "training"), per_step),)
 
@@ -50,64 +49,63 @@ class ConditionedPPO(Algorithm):
         return (self.config.preference_divisions + 1) * (self.config.preference_divisions + 2) // 2
 
     def init_network(self, key: RandomKey) -> ActorCritic:
-        return DeepSetActorCritic.init(self.system, key, conditioned=True, width=self.config.width)
+        return DeepSetActorCritic.init(self.environment, key, conditioned=True, width=self.config.width)
 
-    def settings(self) -> PPOConfig:
-        """How it learns."""
-        plan = self.stages[0]
-        return self.config.ppo_config(plan.chunks * plan.steps * len(self.systems), self.config.dirichlet_alpha)
+    def ppo_config(self) -> PPOConfig:
+        """Return the hyperparameters of training."""
+        return self.config.ppo_config(self.stages[0].total_steps * len(self.environments), self.config.dirichlet_alpha)
 
     def init(self, key: RandomKey) -> TrainState:
-        """A population of one."""
+        """Make a population of one."""
         network = self.init_network(fold_stream(key, LearnerStream.NETWORK))
+        equal = jnp.full(3, 1 / 3)
         return tree_stack(
-            [init_train_state(network, self.system, ScalarisedSurrogate(), jnp.full(3, 1 / 3), key, self.settings())]
+            [init_train_state(network, self.environment, ScalarisedSurrogate(), equal, key, self.ppo_config())]
         )
 
-    def run_chunk(self, stage: int, state: TrainState) -> tuple[TrainState, ChunkMetrics]:
-        return conditioned_steps(self.systems, state, self.settings(), self.stages[stage].steps)
+    def run_chunk(self, stage: int, state: TrainState) -> tuple[TrainState, ChunkResult]:
+        return run_conditioned_steps(self.environments, state, self.ppo_config(), self.stages[stage].steps)
 
     def candidates(self, state: TrainState) -> Candidates:
-        """Every preference of a grid."""
+        """Return the network with every preference of a grid."""
         grid: Float[Array, "candidates 3"] = jnp.asarray(simplex_grid(self.config.preference_divisions), float)
         count = grid.shape[0]
-        nothing = jnp.full(count, -1, jnp.int32)
         return Candidates(
             networks=state.network,
             normalisers=state.normaliser,
             owner=jnp.zeros(count, jnp.int32),
             preferences=grid,
             stage=jnp.zeros(count, jnp.int32),
-            objective=nothing,
+            objective=jnp.full(count, NO_OBJECTIVE, jnp.int32),
             valid=jnp.ones(count, bool),
         )
 
 
-def conditioned_steps(
-    systems: tuple[System, ...], state: TrainState, settings: PPOConfig, steps: int
-) -> tuple[TrainState, ChunkMetrics]:
-    """Some training steps of a population of one, each on every fleet in turn."""
-    mesh = population_mesh(systems[0], 1, settings)
-    done: tuple[TrainState, ChunkMetrics] = _program(systems, replicate(state, mesh), settings, steps, mesh)
-    return done
+def run_conditioned_steps(
+    environments: tuple[Environment, ...], state: TrainState, config: PPOConfig, steps: int
+) -> tuple[TrainState, ChunkResult]:
+    """Make some training steps of a population of one, each in every environment in turn."""
+    mesh = population_mesh(environments[0], 1, config)
+    result: tuple[TrainState, ChunkResult] = _run_steps(environments, replicate(state, mesh), config, steps, mesh)
+    return result
 
 
 @eqx.filter_jit
-def _program(
-    systems: tuple[System, ...], state: TrainState, settings: PPOConfig, steps: int, mesh: Mesh
-) -> tuple[TrainState, ChunkMetrics]:
+def _run_steps(
+    environments: tuple[Environment, ...], state: TrainState, config: PPOConfig, steps: int, mesh: Mesh
+) -> tuple[TrainState, ChunkResult]:
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def one_step(arrays: TrainState, _: None) -> tuple[TrainState, Any]:
-        learner = eqx.combine(arrays, rest)
-        reports = []
-        for system in systems:
-            learner, report = train_population(system, learner, settings)
-            reports.append(report)
-        seen = [(r.violation_rate, r.entropy, r.value_error, r.clipped) for r in reports]
-        return eqx.filter(learner, eqx.is_array), (reports[-1].by_episode, jnp.asarray(seen))
+        state = eqx.combine(arrays, rest)
+        metrics = []
+        for environment in environments:
+            state, result = train_population(environment, state, config)
+            metrics.append(jnp.stack(jax.tree.leaves(result.metrics)))
+        return eqx.filter(state, eqx.is_array), (result.reward_by_episode, jnp.stack(metrics))
 
-    arrays, (episodes, seen) = jax.lax.scan(one_step, arrays, None, length=steps)
-    points = episodes.reshape(-1, 3)
-    means = jnp.mean(seen.reshape(steps * len(systems), 4), axis=0)
-    return replicate(eqx.combine(arrays, rest), mesh), ChunkMetrics(points, jnp.ones(points.shape[0], bool), *means)
+    arrays, (rewards, metrics) = jax.lax.scan(one_step, arrays, None, length=steps)
+    points = rewards.reshape(-1, 3)
+    means = jnp.mean(metrics.reshape(steps * len(environments), -1), axis=0)
+    state = replicate(eqx.combine(arrays, rest), mesh)
+    return state, ChunkResult(points, jnp.ones(points.shape[0], bool), TrainingMetrics(*means))

@@ -1,4 +1,4 @@
-"""Policies worth keeping, as they were when they were worth it: an archive of non-dominated snapshots."""
+"""An archive of non-dominated policies, as they were when they were evaluated."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tandem.tree import tree_length, tree_zeros
 
 
 class Snapshot(eqx.Module):
-    """What a learner needs to go on from here under another aim."""
+    """What training needs to continue from a policy with another surrogate."""
 
     network: ActorCritic
     normaliser: ObservationNormaliser
     returns: RunningStats
     preference: Preference
-    stage: Int[Array, ""]  # in which it came to be
-    objective: Int[Array, ""]  # which it was to improve there, -1 if it followed its preference
+    stage: Int[Array, ""]  # in which the policy was trained
+    objective: Int[Array, ""]  # that it was trained to improve, or NO_OBJECTIVE
 
 
 class PolicyArchive(eqx.Module):
-    """The archive, and slot by slot what belongs to it. Points are mean rewards: a violation counts as its penalty."""
+    """An archive with the snapshot of each slot. Points are mean rewards, in which a violation costs its penalty."""
 
     archive: Archive
     kept: Snapshot
@@ -35,25 +35,27 @@ class PolicyArchive(eqx.Module):
 
     @classmethod
     def init(cls, capacity: int, like: Snapshot) -> PolicyArchive:
-        """Without any, for a stack of snapshots like these."""
+        """Make an empty archive for stacks of snapshots like this one."""
         return cls(Archive.init(capacity), tree_zeros(capacity, like), jnp.zeros(capacity, jnp.int32))
 
     def insert(
         self, new: Snapshot, rewards: Float[Array, "members 3"], valid: Bool[Array, " members"]
     ) -> PolicyArchive:
-        """With those of a stack kept that nothing dominates."""
+        """Keep those of a stack of snapshots that are not dominated."""
         archive, slots = insert(self.archive, rewards, jnp.arange(rewards.shape[0]), valid)
-        fresh = jnp.zeros(rewards.shape[0], jnp.int32)
-        return PolicyArchive(archive, store(self.kept, slots, new), store(self.times_extended, slots, fresh))
+        zero = jnp.zeros(rewards.shape[0], jnp.int32)
+        return PolicyArchive(archive, store(self.kept, slots, new), store(self.times_extended, slots, zero))
 
 
-def make_snapshots(population: TrainState, stage: Int[Array, ""] | int, objectives: Int[Array, " members"]) -> Snapshot:
-    """A stack of learners as they are now."""
+def make_snapshots(
+    train_states: TrainState, stage: Int[Array, ""] | int, objectives: Int[Array, " members"]
+) -> Snapshot:
+    """Return the snapshots of a stack of train states."""
     return Snapshot(
-        population.network,
-        population.normaliser,
-        population.returns,
-        population.preference,
-        jnp.full(tree_length(population.key), stage, jnp.int32),
+        train_states.network,
+        train_states.normaliser,
+        train_states.returns,
+        train_states.preference,
+        jnp.full(tree_length(train_states.key), stage, jnp.int32),
         objectives,
     )

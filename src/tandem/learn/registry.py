@@ -1,4 +1,4 @@
-"""The algorithms by name. One more is a file and a line here."""
+"""The registry of algorithms and their presets. A new algorithm is one module and one entry here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_PRESET = "default"
 def make_config(
     algorithm: str, preset: str = DEFAULT_PRESET, changes: Sequence[str] | Mapping[str, Any] = ()
 ) -> AlgorithmConfig:
-    """The options of a preset with some changed, by ``"clip_eps=0.2"`` strings or by a mapping of names to values."""
+    """Return the hyperparameters of a preset, changed by ``"clip_eps=0.2"`` strings or by a mapping."""
     kind = get_algorithm(algorithm)
     if preset not in kind.presets:
         raise InputError(f"preset {preset}: {algorithm} has no such preset; {did_you_mean(preset, kind.presets)}.")
@@ -39,23 +39,23 @@ def make_config(
 
 
 def override_config(
-    algorithm: str, options: AlgorithmConfig, changes: Sequence[str] | Mapping[str, Any]
+    algorithm: str, config: AlgorithmConfig, changes: Sequence[str] | Mapping[str, Any]
 ) -> AlgorithmConfig:
-    """The same options with some changed, in the same ways."""
+    """Return hyperparameters with some changed, as in ``make_config``."""
     return config_from_document(
-        algorithm, {**config_document(options), **_read_changes(changes)}, f"options of {algorithm}"
+        algorithm, {**config_document(config), **_read_changes(changes)}, f"options of {algorithm}"
     )
 
 
 def get_algorithm(name: str) -> type[Algorithm]:
-    """The algorithm of that name."""
+    """Return the algorithm of a name."""
     if name not in ALGORITHMS:
         raise InputError(f"algorithm {name}: is not known; {did_you_mean(name, ALGORITHMS)}.")
     return ALGORITHMS[name]
 
 
 def config_from_document(algorithm: str, document: Mapping[str, Any], source: str) -> AlgorithmConfig:
-    """Validate options, such as were read from JSON; ``source`` is what to call them in a message."""
+    """Validate hyperparameters that were read from JSON; ``source`` names them in error messages."""
     try:
         return get_algorithm(algorithm).config_type.model_validate(dict(document))
     except ValidationError as error:
@@ -64,9 +64,9 @@ def config_from_document(algorithm: str, document: Mapping[str, Any], source: st
         raise InputError(one_line(f"{source}: {place} {describe_error(details[0])}.")) from None
 
 
-def config_document(options: AlgorithmConfig) -> dict[str, Any]:
-    """Options as JSON; ``options_from`` reads them back."""
-    return options.model_dump(mode="json")
+def config_document(config: AlgorithmConfig) -> dict[str, Any]:
+    """Return hyperparameters as a JSON document, which ``config_from_document`` reads."""
+    return config.model_dump(mode="json")
 
 
 def _read_changes(changes: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:

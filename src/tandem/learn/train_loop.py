@@ -1,8 +1,8 @@
-"""The driver: an algorithm from its start, or from where it stood, to its end, a chunk of steps at a time."""
+"""The training loop: an algorithm from its first or a saved state to its end, one chunk of steps at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.learn.algorithm import Algorithm, Candidates, ChunkMetrics
+from tandem.learn.algorithm import Algorithm, Candidates, ChunkResult, Stage
 from tandem.learn.validation import ValidationResult, validate_candidates
 from tandem.objectives import to_maximised
 from tandem.pareto import cardinality, hypervolume
@@ -24,129 +24,134 @@ from tandem.tree import tree_index
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run stands, between two chunks."""
+    """The state of training between two chunks, of one seed or of several."""
 
     stage: int
     chunk: int  # chunks done in this stage
     state: Any
+    seeds: int | None = None  # number of seeds, whose states are stacked; None: one seed, whose state is not
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, and how it goes."""
+    """Position and metrics of a training after a chunk."""
 
     stage: str
     number: int  # of the stage, from 0
     step: int  # in the stage
     steps: int  # of the stage
-    rounds: int  # environment rounds spent since the start
-    planned_rounds: int  # of training, in all
-    hypervolume: float  # of the archive, or of the episodes of the last chunk
-    policies: int  # non-dominated among those
+    rounds: int  # environment rounds since the start
+    planned_rounds: int  # environment rounds of the whole training
+    hypervolume: float  # of the archive, or of the episodes of the chunk
+    policies: int  # number of non-dominated points among them
     violation_rate: float
     entropy: float
     value_error: float
     clipped: float
 
 
-def init_checkpoint(algorithm: Algorithm, seed: int) -> Checkpoint:
-    """Before the first step."""
-    return Checkpoint(0, 0, algorithm.init(stream_key(seed, SeedStream.TRAINING)))
+def init_checkpoint(algorithm: Algorithm, seeds: int | Sequence[int]) -> Checkpoint:
+    """Make the checkpoint before the first step, for one seed or for several that are trained in one program.
+
+    A GPU that one seed would leave partly idle trains several in about the same time.
+    """
+    if isinstance(seeds, int):
+        return Checkpoint(0, 0, algorithm.init(stream_key(seeds, SeedStream.TRAINING)))
+    keys = jnp.stack([stream_key(seed, SeedStream.TRAINING) for seed in seeds])
+    return Checkpoint(0, 0, eqx.filter_vmap(algorithm.init)(keys), len(seeds))
+
+
+def step_checkpoint(algorithm: Algorithm, checkpoint: Checkpoint) -> tuple[Checkpoint, tuple[Progress, ...]]:
+    """Run the next chunk of steps, after the beginning of the next stage if one has ended.
+
+    Returns the new checkpoint and the progress of each seed.
+    """
+    over_seeds: Callable[[Any], Any] = (lambda function: function) if checkpoint.seeds is None else eqx.filter_vmap
+    stage, chunk, state = checkpoint.stage, checkpoint.chunk, checkpoint.state
+    if chunk == algorithm.stages[stage].chunks:
+        stage, chunk = stage + 1, 0
+        state = over_seeds(partial(algorithm.begin_stage, stage))(state)
+    state, result = over_seeds(partial(algorithm.run_chunk, stage))(state)
+    checkpoint = Checkpoint(stage, chunk + 1, state, checkpoint.seeds)
+    result = jax.device_get(result)
+    results = [result] if checkpoint.seeds is None else [tree_index(result, n) for n in range(checkpoint.seeds)]
+    return checkpoint, tuple(_progress(algorithm, checkpoint, one) for one in results)
+
+
+def train(algorithm: Algorithm, checkpoint: Checkpoint) -> Iterator[tuple[Checkpoint, tuple[Progress, ...]]]:
+    """Train to the end, and yield the checkpoint and the progress of each seed after every chunk."""
+    while not is_finished(algorithm, checkpoint):
+        checkpoint, progress = step_checkpoint(algorithm, checkpoint)
+        yield checkpoint, progress
+
+
+def is_finished(algorithm: Algorithm, checkpoint: Checkpoint) -> bool:
+    """Return whether all steps are done."""
+    return checkpoint.stage == len(algorithm.stages) - 1 and checkpoint.chunk == algorithm.stages[-1].chunks
+
+
+def next_stage(algorithm: Algorithm, checkpoint: Checkpoint) -> Stage:
+    """Return the stage of the next chunk."""
+    is_over = checkpoint.chunk == algorithm.stages[checkpoint.stage].chunks
+    return algorithm.stages[checkpoint.stage + is_over]
+
+
+def rounds_done(algorithm: Algorithm, checkpoint: Checkpoint) -> int:
+    """Return the environment rounds of training since the start."""
+    stage = algorithm.stages[checkpoint.stage]
+    earlier = sum(stage.rounds for stage in algorithm.stages[: checkpoint.stage])
+    return earlier + checkpoint.chunk * stage.steps * stage.rounds_per_step
+
+
+def select_run(checkpoint: Checkpoint, index: int) -> Checkpoint:
+    """Return the checkpoint of one of several seeds."""
+    state = eqx.filter_jit(tree_index)(checkpoint.state, jnp.asarray(index))
+    return Checkpoint(checkpoint.stage, checkpoint.chunk, state)
 
 
 def abstract_state(algorithm: Algorithm, stage: int) -> Any:
-    """The shapes and types of a state in a stage, for a reader of saved ones; nothing is computed."""
+    """Return the shapes and types of the state in a stage, for reading saved ones; nothing is computed."""
     state = eqx.filter_eval_shape(algorithm.init, stream_key(0, SeedStream.TRAINING))
     if stage > 0:
         state = eqx.filter_eval_shape(lambda before: algorithm.begin_stage(stage, before), state)
     return state
 
 
-def is_finished(algorithm: Algorithm, now: Checkpoint) -> bool:
-    """Whether all steps are made."""
-    return now.stage == len(algorithm.stages) - 1 and now.chunk == algorithm.stages[-1].chunks
-
-
-def train(algorithm: Algorithm, now: Checkpoint) -> Iterator[tuple[Checkpoint, Progress]]:
-    """Go on from a checkpoint to the end, and say after every chunk where it stands."""
-    while not is_finished(algorithm, now):
-        if now.chunk == algorithm.stages[now.stage].chunks:
-            now = Checkpoint(now.stage + 1, 0, algorithm.begin_stage(now.stage + 1, now.state))
-        state, seen = algorithm.run_chunk(now.stage, now.state)
-        now = Checkpoint(now.stage, now.chunk + 1, state)
-        yield now, _progress(algorithm, now, seen)
-
-
-def train_seeds(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[tuple[Checkpoint, tuple[Progress, ...]]]:
-    """From start to end for several seeds in one program: a GPU that one would leave idle has time for all.
-
-    The state of a checkpoint is then a stack, a member a seed.
-    """
-    keys = jnp.stack([stream_key(seed, SeedStream.TRAINING) for seed in seeds])
-    now = Checkpoint(0, 0, eqx.filter_vmap(algorithm.init)(keys))
-    while not is_finished(algorithm, now):
-        if now.chunk == algorithm.stages[now.stage].chunks:
-            begin_stage = partial(algorithm.begin_stage, now.stage + 1)
-            now = Checkpoint(now.stage + 1, 0, eqx.filter_vmap(begin_stage)(now.state))
-        state, seen = eqx.filter_vmap(partial(algorithm.run_chunk, now.stage))(now.state)
-        now = Checkpoint(now.stage, now.chunk + 1, state)
-        seen = jax.device_get(seen)
-        yield now, tuple(_progress(algorithm, now, tree_index(seen, run)) for run in range(len(seeds)))
-
-
-def select_run(now: Checkpoint, index: int) -> Checkpoint:
-    """One of several runs that are trained together, as if it were the only one."""
-    return Checkpoint(now.stage, now.chunk, eqx.filter_jit(tree_index)(now.state, jnp.asarray(index)))
-
-
-def _progress(algorithm: Algorithm, now: Checkpoint, seen: ChunkMetrics) -> Progress:
-    """Where a run stands after a chunk, and what that chunk was like."""
-    stages = algorithm.stages
-    stage = stages[now.stage]
-    points = np.asarray(seen.points, np.float64)[np.asarray(seen.valid)]
+def _progress(algorithm: Algorithm, checkpoint: Checkpoint, result: ChunkResult) -> Progress:
+    stage = algorithm.stages[checkpoint.stage]
+    points = np.asarray(result.points, np.float64)[np.asarray(result.valid)]
     return Progress(
         stage=stage.name,
-        number=now.stage,
-        step=now.chunk * stage.steps,
-        steps=stage.chunks * stage.steps,
-        rounds=rounds_done(algorithm, now),
-        planned_rounds=sum(stage.rounds for stage in stages),
+        number=checkpoint.stage,
+        step=checkpoint.chunk * stage.steps,
+        steps=stage.total_steps,
+        rounds=rounds_done(algorithm, checkpoint),
+        planned_rounds=algorithm.training_rounds,
         hypervolume=hypervolume(points, reference_point(algorithm)),
         policies=cardinality(points),
-        violation_rate=float(seen.violation_rate),
-        entropy=float(seen.entropy),
-        value_error=float(seen.value_error),
-        clipped=float(seen.clipped),
+        **{name: float(value) for name, value in vars(result.metrics).items()},
     )
-
-
-def rounds_done(algorithm: Algorithm, now: Checkpoint) -> int:
-    """Environment rounds of training since the start of the run."""
-    stage = algorithm.stages[now.stage]
-    earlier = sum(stage.rounds for stage in algorithm.stages[: now.stage])
-    return earlier + now.chunk * stage.steps * stage.rounds_per_step
 
 
 def reference_point(algorithm: Algorithm) -> NDArray[np.float64]:
-    """The reference of the hypervolume, maximised."""
+    """Return the reference point of the hypervolume, for maximised objectives."""
     return to_maximised(algorithm.config.reference_point)
 
 
-def validate(algorithm: Algorithm, now: Checkpoint, seed: int) -> ValidationResult:
-    """Validate what was found and choose the front."""
-    candidates, policies = extract_candidates(algorithm, now.state)
-    return validate_candidates(
-        algorithm.system, candidates, policies, validation_keys(algorithm, seed), algorithm.config.tolerance
-    )
+def validate(algorithm: Algorithm, checkpoint: Checkpoint, seed: int) -> ValidationResult:
+    """Validate the candidates of one seed and choose the front."""
+    candidates, policies = extract_candidates(algorithm, checkpoint.state)
+    keys = validation_keys(algorithm, seed)
+    return validate_candidates(algorithm.environment, candidates, policies, keys, algorithm.config.tolerance)
 
 
 @eqx.filter_jit
 def extract_candidates(algorithm: Algorithm, state: Any) -> tuple[Candidates, NeuralPolicy]:
-    """What a state has to offer, and the policies of it, in one go: by itself each array would be a call."""
+    """Return the candidates of a state and their policies, in one program: otherwise each array would be one."""
     candidates = algorithm.candidates(state)
     return candidates, algorithm.policies(candidates)
 
 
 def validation_keys(algorithm: Algorithm, seed: int) -> Any:
-    """The episodes that a run's candidates are validated by."""
+    """Return the keys of the episodes of validation."""
     return jax.random.split(stream_key(seed, SeedStream.VALIDATION), algorithm.config.validation_episodes)

@@ -1,4 +1,4 @@
-"""From candidates to a front: each is validated in its deterministic form; what is dominated or unsafe is left out."""
+"""Validation: candidates are evaluated in their deployed form; those that are dominated or unsafe are left out."""
 
 from __future__ import annotations
 
@@ -7,44 +7,48 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tandem.feel.system import System
+from tandem.feel.environment import Environment
 from tandem.feel.types import Array
 from tandem.learn.algorithm import Candidates
 from tandem.pareto import nondominated_indices
 from tandem.policy.evaluate import evaluate_policies
 from tandem.policy.neural_policy import NeuralPolicy
 
+ROUNDING = 1e-6  # violation rates are sums in single precision
+
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """Which candidates make the front, and how they were judged."""
+    """The validated candidates, and those of them that make the front."""
 
-    chosen: NDArray[np.intp]  # indices of candidates
-    rewards: NDArray[np.float64]  # [candidates, 3], NaN where there was none
+    candidates: Candidates
+    policies: NeuralPolicy  # stacked, one for each candidate
+    chosen: NDArray[np.intp]  # indices of the candidates of the front
+    rewards: NDArray[np.float64]  # [candidates, 3], NaN for invalid ones
     violation_rate: NDArray[np.float64]  # [candidates]
-    rounds: int  # environment rounds it took
-    within_tolerance: bool  # false if no candidate is, and the front is of those that come nearest
+    rounds: int  # environment rounds of the validation
+    within_tolerance: bool  # False if no candidate is; then the front is chosen among all
 
 
 def validate_candidates(
-    system: System, candidates: Candidates, policies: NeuralPolicy, keys: Array, tolerance: float
+    environment: Environment, candidates: Candidates, policies: NeuralPolicy, keys: Array, tolerance: float
 ) -> ValidationResult:
-    """Play an episode for each key with each candidate, and choose."""
+    """Simulate an episode for each key with each valid candidate, and choose the front."""
     valid = np.flatnonzero(np.asarray(candidates.valid))
     rewards = np.full((len(candidates.valid), 3), np.nan)
     violation_rate = np.full(len(candidates.valid), np.nan)
-    means = list(evaluate_policies(system, policies, keys, valid))
+    means = list(evaluate_policies(environment, policies, keys, valid))
     rewards[valid] = np.concatenate([part.reward.mean(axis=1) for part in means])
     violation_rate[valid] = np.concatenate([part.violated_any.mean(axis=1) for part in means])
-    rounds = len(valid) * len(keys) * system.rounds
+    rounds = len(valid) * len(keys) * environment.rounds
     chosen, within = select_front(rewards, violation_rate, tolerance)
-    return ValidationResult(chosen, rewards, violation_rate, rounds, within)
+    return ValidationResult(candidates, policies, chosen, rewards, violation_rate, rounds, within)
 
 
 def select_front(
     rewards: NDArray[np.float64], violation_rate: NDArray[np.float64], tolerance: float
 ) -> tuple[NDArray[np.intp], bool]:
-    """The candidates that make the front, NaN being none; and whether any is within the tolerance."""
+    """Return the candidates of the front, and whether any is within the tolerance. NaN marks invalid candidates."""
     safe = within_tolerance(violation_rate, tolerance)
     within = bool(safe.any())
     eligible = np.flatnonzero(safe if within else ~np.isnan(violation_rate))
@@ -52,5 +56,5 @@ def select_front(
 
 
 def within_tolerance(violation_rate: ArrayLike, tolerance: float) -> NDArray[np.bool_]:
-    """Which rates are no larger than is tolerated; shares of rounds are sums of single precision, hence the slack."""
-    return np.asarray(violation_rate, np.float64) <= tolerance + 1e-6
+    """Return which violation rates are within the tolerance, up to rounding."""
+    return np.asarray(violation_rate, np.float64) <= tolerance + ROUNDING

@@ -1,4 +1,4 @@
-"""A stack of policies played for many episodes, a part at a time: as much as memory holds, as progress needs."""
+"""Evaluation of a stack of policies over many episodes, in batches that fit into memory and allow for progress."""
 
 from __future__ import annotations
 
@@ -10,94 +10,100 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.feel.env import reset
-from tandem.feel.system import System
+from tandem.feel.environment import Environment
 from tandem.feel.types import Array
+from tandem.policy.base import Policy
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.policy.rollout import EpisodeMeans, rollout_means
 from tandem.tree import tree_index, tree_length
 
-# Devices times episodes in one call: about a second on two cores, and what keeps a GPU busy.
+# Devices times episodes in one call: about a second on two cores, and enough to occupy a GPU.
 MAX_BATCH = {"cpu": 2**13}
 MAX_BATCH_ACCELERATOR = 2**18
-MEASURED_COST = 64  # how many devices with an estimated accuracy cost what one with a real model costs
-MIN_MEASURED_BATCH = (
-    8  # policies in a program with real models, or all there is room for: compiling costs more than them
-)
-MEMORY_BYTES = 4 * 2**30  # for fleets with real models, where a device does not say how much it has
-MEMORY_SHARE = 0.6  # of what it has, where it does
-STATE_COPIES = 4  # of a fleet's state that a program holds: by XLA's account 3.2, with CIFAR-10's images
+MEASURED_COST = 64  # a device with a real model takes as much time as this many with an estimated accuracy
+# Policies in a program with real models, or as many as fit: compiling it takes longer than evaluating them.
+MIN_MEASURED_BATCH = 8
+MEMORY_BYTES = 4 * 2**30  # for fleets with real models, if a device does not report its memory
+MEMORY_SHARE = 0.6  # of the memory that a device reports
+STATE_COPIES = 4  # copies of a fleet's state that a program holds; XLA reports 3.2 with CIFAR-10's images
 
 
 def evaluate_policies(
-    system: System, policies: NeuralPolicy, keys: Array, which: NDArray[np.intp] | None = None
+    environment: Environment, policies: NeuralPolicy, keys: Array, which: NDArray[np.intp] | None = None
 ) -> Iterator[EpisodeMeans]:
-    """An episode for every policy, or those at some indices, and key: means, [policies, keys, ...] in NumPy, of some
-    policies at a time."""
-    room = max_fleets(system)
-    key_parts = list(padded_batches(len(keys), room))
-    fewest = 1 if system.measured_accuracy is None else MIN_MEASURED_BATCH
+    """Simulate an episode for every key and every policy of a stack, or those at the indices ``which``.
+
+    Yields the means of some policies at a time, [policies, keys, ...] in NumPy.
+    """
+    batch = max_fleets(environment)
+    key_batches = list(padded_batches(len(keys), batch))
+    fewest = 1 if environment.measured_accuracy is None else MIN_MEASURED_BATCH
     which = np.arange(tree_length(policies)) if which is None else which
-    for chosen, count in padded_batches(len(which), max(1, room // len(key_parts[0][0])), fewest):
-        some = _some(policies, which[chosen])
-        means = [_cut(_evaluate_batch(system, some, keys[part]), count, episodes) for part, episodes in key_parts]
+    for indices, count in padded_batches(len(which), max(1, batch // len(key_batches[0][0])), fewest):
+        some = _select(policies, which[indices])
+        means = [
+            _remove_padding(_evaluate_batch(environment, some, keys[part]), count, episodes)
+            for part, episodes in key_batches
+        ]
         yield jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *means)
 
 
-def max_fleets(system: System) -> int:
-    """How many fleets one call has time for, and memory if there are real models behind the devices."""
-    busy = MAX_BATCH.get(jax.default_backend(), MAX_BATCH_ACCELERATOR) // system.size
-    if system.measured_accuracy is None:
-        return max(1, busy)
-    return max(
-        1,
-        min(busy // MEASURED_COST, (_memory_bytes() - system.measured_accuracy.working_bytes()) // fleet_bytes(system)),
-    )
+def rollout_stack(environment: Environment, policies: Policy, keys: Array) -> EpisodeMeans:
+    """Simulate an episode for every policy of a stack and every key; returns means, [policies, keys, ...]."""
+    means: EpisodeMeans = eqx.filter_vmap(lambda policy: rollout_means(environment, policy, keys))(policies)
+    return means
 
 
-def fleet_bytes(system: System) -> int:
-    """About how much memory a fleet that is played takes."""
-    leaves = jax.tree.leaves(eqx.filter_eval_shape(reset, system, jax.random.key(0)))
+def max_fleets(environment: Environment) -> int:
+    """Return how many fleets one call simulates, limited by time, and by memory if accuracy is measured."""
+    limit = MAX_BATCH.get(jax.default_backend(), MAX_BATCH_ACCELERATOR) // environment.size
+    measured = environment.measured_accuracy
+    if measured is None:
+        return max(1, limit)
+    fits = (_memory_bytes() - measured.working_bytes()) // fleet_bytes(environment)
+    return max(1, min(limit // MEASURED_COST, fits))
+
+
+def fleet_bytes(environment: Environment) -> int:
+    """Estimate the memory that the simulation of one fleet needs."""
+    leaves = jax.tree.leaves(eqx.filter_eval_shape(environment.reset, jax.random.key(0)))
     state = sum(int(leaf.size * leaf.dtype.itemsize) for leaf in leaves)
     return STATE_COPIES * state
 
 
 def _memory_bytes() -> int:
-    said = jax.local_devices()[0].memory_stats() or {}
-    return int(MEMORY_SHARE * said["bytes_limit"]) if "bytes_limit" in said else MEMORY_BYTES
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(MEMORY_SHARE * stats["bytes_limit"]) if "bytes_limit" in stats else MEMORY_BYTES
 
 
 def unstack(means: EpisodeMeans) -> Iterator[EpisodeMeans]:
-    """The episodes of every policy by itself, [keys, ...]."""
+    """Iterate over the means of each policy, [keys, ...]."""
     leaves, structure = jax.tree.flatten(means)
     for own in zip(*leaves, strict=True):
         yield jax.tree.unflatten(structure, own)
 
 
-def padded_batches(count: int, at_once: int, fewest: int = 1) -> Iterator[tuple[Any, int]]:
-    """Indices in parts of even length, and how many of them count: the last is filled up, so that one program does.
+def padded_batches(count: int, size: int, fewest: int = 1) -> Iterator[tuple[Any, int]]:
+    """Split ``range(count)`` into index arrays of equal length, and say how many entries of each are not padding.
 
-    Fewer than a part has room for are filled up to a power of two, and to the fewest: few lengths, so few programs,
-    serve all counts.
+    A batch that is not full is padded, so that one compiled program serves all. A count below ``size`` is padded to a
+    power of two, and at least to ``fewest``: few lengths, and so few programs, serve all counts.
     """
-    length = min(at_once, max(fewest, 2 ** (count - 1).bit_length()))
-    for begin in range(0, count, at_once):
-        here = np.arange(begin, min(begin + at_once, count))
-        yield np.resize(here, length), len(here)
+    length = min(size, max(fewest, 2 ** (count - 1).bit_length()))
+    for begin in range(0, count, size):
+        indices = np.arange(begin, min(begin + size, count))
+        yield np.resize(indices, length), len(indices)
 
 
-def _cut(means: EpisodeMeans, policies: int, episodes: int) -> EpisodeMeans:
+def _remove_padding(means: EpisodeMeans, policies: int, episodes: int) -> EpisodeMeans:
     plain: EpisodeMeans = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[:policies, :episodes], means)
     return plain
 
 
 @eqx.filter_jit
-def _some(policies: NeuralPolicy, which: Array) -> NeuralPolicy:
-    """In one program: by itself each of their arrays would be one."""
+def _select(policies: NeuralPolicy, which: Array) -> NeuralPolicy:
+    """Index in one program: otherwise each array of the policies would be one."""
     return tree_index(policies, which)
 
 
-@eqx.filter_jit
-def _evaluate_batch(system: System, policies: NeuralPolicy, keys: Array) -> EpisodeMeans:
-    means: EpisodeMeans = eqx.filter_vmap(lambda policy: rollout_means(system, policy, keys))(policies)
-    return means
+_evaluate_batch = eqx.filter_jit(rollout_stack)

@@ -1,7 +1,7 @@
-"""Hand-written policies: what a practitioner would try first, and the floor every learned policy must beat.
+"""Heuristics: hand-written policies, the baseline that every learned policy must beat.
 
-A rule is a small pytree of its settings, called with the system, the state and a key; it uses only what the edge server
-knows at the start of a round. Settings are leaves, so a sweep over them is a vmap.
+A heuristic is a small pytree of its parameters. It uses only what the edge server knows at the start of a round.
+Parameters are leaves, so that a sweep over them is a ``vmap``.
 """
 
 from __future__ import annotations
@@ -16,95 +16,102 @@ import jax.numpy as jnp
 from tandem.feel.accuracy import device_accuracy
 from tandem.feel.channel import uplink_rate
 from tandem.feel.costs import compute_energy, compute_latency, inference_latency, upload_latency
+from tandem.feel.environment import Environment
 from tandem.feel.numerics import packed_uniforms
 from tandem.feel.queues import waiting_time
-from tandem.feel.shield import action_mask
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Array, PerDevice, RandomKey
 
-Setting = float | Array
+Parameter = float | Array
+FULL_BUFFER = 0.999  # share of the limit at which a buffer counts as full: sums of samples are rounded
+# The reference point of the paper's hypervolume, which makes latency and energy comparable with accuracy.
+REFERENCE_LATENCY_S = 5.0
+REFERENCE_ENERGY_J = 44.0
 
 
 class Heuristic(eqx.Module):
-    """A policy of few settings. ``summary`` is what the command line says of it."""
+    """A policy with a few parameters. ``summary`` is its description on the command line."""
 
     summary: ClassVar[str]
 
     @abstractmethod
-    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
+    def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
         """Decide for every device."""
 
 
 class RandomHeuristic(Heuristic):
-    """Train with a fixed chance; power and frequency uniform. May break constraints where there is no shield."""
+    """Train with a fixed probability; power and frequency are uniform. Violates constraints without the shield."""
 
-    summary: ClassVar[str] = "each device trains with a fixed chance, power and frequency uniform"
-    train_chance: Setting = 0.5
+    summary: ClassVar[str] = "each device trains with a fixed probability; power and frequency are uniform"
+    train_chance: Parameter = 0.5
 
-    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
-        mode, power, frequency = packed_uniforms(key, system.size, (12, 10, 10), state.queue.dtype)
+    def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
+        mode, power, frequency = packed_uniforms(key, environment.size, (12, 10, 10), state.queue.dtype)
         return Action(train=mode < self.train_chance, power=power, frequency=frequency)
 
 
 class ServeUntilFull(Heuristic):
-    """Serve until the buffer is full, then train: fewest switches, oldest models."""
+    """Serve until the buffer is full, then train: the fewest switches and the oldest models."""
 
     summary: ClassVar[str] = "a device serves until its buffer is full, then trains once"
-    power: Setting = 1.0
-    frequency: Setting = 1.0
+    power: Parameter = 1.0
+    frequency: Parameter = 1.0
 
-    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
-        return _alike(state.data >= 0.999 * system.data_limit, self.power, self.frequency)
+    def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
+        return _same_for_all(state.data >= FULL_BUFFER * environment.system.data_limit, self.power, self.frequency)
 
 
 class RoundRobin(Heuristic):
-    """The next ``trainers`` devices train in each round, in turn, whatever their state."""
+    """In each round the next ``trainers`` devices train, in turn, whatever their state."""
 
     summary: ClassVar[str] = "a fixed number of devices train each round, in turn"
-    trainers: Setting = 2.0
-    power: Setting = 0.5
-    frequency: Setting = 0.5
+    trainers: Parameter = 2.0
+    power: Parameter = 0.5
+    frequency: Parameter = 0.5
 
-    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
-        first = jnp.mod(state.round * self.trainers, system.size)
-        turns_away = jnp.mod(jnp.arange(system.size) - first, system.size)
-        return _alike((turns_away < self.trainers) & action_mask(system, state), self.power, self.frequency)
+    def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
+        size = environment.size
+        first = jnp.mod(state.round * self.trainers, size)
+        turns_away = jnp.mod(jnp.arange(size) - first, size)
+        return _same_for_all((turns_away < self.trainers) & environment.action_mask(state), self.power, self.frequency)
 
 
 class Threshold(Heuristic):
-    """Train once the buffer holds a share of what a round can train on."""
+    """Train as soon as the buffer holds a share of what a device can train on in one round."""
 
-    summary: ClassVar[str] = "a device trains once its buffer holds a share of what one round can train on"
-    data_share: Setting = 0.3
-    power: Setting = 0.5
-    frequency: Setting = 0.5
+    summary: ClassVar[str] = "a device trains as soon as its buffer holds a share of what it can train on in one round"
+    data_share: Parameter = 0.3
+    power: Parameter = 0.5
+    frequency: Parameter = 0.5
 
-    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
-        return _alike(state.data >= self.data_share * system.data_limit, self.power, self.frequency)
+    def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
+        return _same_for_all(state.data >= self.data_share * environment.system.data_limit, self.power, self.frequency)
 
 
 class DriftPlusPenalty(Heuristic):
-    """Lyapunov: each round take the action that least increases backlog plus weighted cost.
+    """Lyapunov optimisation: in each round take the action that least increases backlogs plus weighted cost.
 
     Backlogs are the request queue and the data buffer, relative to what a device can hold; drift is the change of half
-    their squares. Costs are the round's objectives, relative to the paper's reference box (1, 5 s, 44 J). What training
-    gives back, accuracy, comes in later rounds, and counts for ``horizon`` of them.
+    their squares. Costs are the objectives of the round, relative to the paper's reference point (1, 5 s, 44 J). The
+    accuracy that training gains shows in later rounds, and is counted for ``horizon`` of them.
     """
 
-    summary: ClassVar[str] = "Lyapunov: least growth of backlogs plus weighted cost, round by round"
-    accuracy: Setting = 1.0
-    latency: Setting = 1.0
-    energy: Setting = 1.0
-    horizon: Setting = 8.0
-    backlog: Setting = 0.5
+    summary: ClassVar[str] = "Lyapunov optimisation: in each round the least growth of backlogs plus weighted cost"
+    accuracy: Parameter = 1.0
+    latency: Parameter = 1.0
+    energy: Parameter = 1.0
+    horizon: Parameter = 8.0
+    backlog: Parameter = 0.5
 
-    def __call__(self, system: System, state: FleetState, key: RandomKey) -> Action:
+    def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
+        system = environment.system
         devices = system.devices
-        second, joule = self.latency / 5.0, self.energy / 44.0  # the price of a second and of a joule
+        # The price of a second and of a joule.
+        second, joule = self.latency / REFERENCE_LATENCY_S, self.energy / REFERENCE_ENERGY_J
 
-        # A clock f costs second * cycles / f + joule * e f^2 * cycles: least at f^3 = second / (2 e joule). The length
-        # of a training round is waited out by the whole fleet, an inference by its own requests.
+        # A clock f costs second * cycles / f + joule * e f^2 * cycles: least at f^3 = second / (2 e joule). The whole
+        # fleet waits until training ends; only a device's own requests wait for its inference.
         server_hz = jnp.cbrt(second / (2 * devices.capacitance * jnp.maximum(joule, 1e-9)))
         server_hz = jnp.clip(server_hz, devices.frequency_min_hz, devices.frequency_max_hz)
         trainer_hz = jnp.clip(
@@ -115,19 +122,19 @@ class DriftPlusPenalty(Heuristic):
 
         inference_s = inference_latency(devices.inference_cycles_per_request, state.queue, server_hz)
         compute_s = compute_latency(system.iterations, devices.training_cycles_per_sample, state.data, trainer_hz)
-        company = jnp.clip(jnp.min(system.worst_case.max_trainers), 1, system.size)
-        rate = uplink_rate(system.bandwidth_hz, company, power_w, state.last_gain)
+        trainers = jnp.clip(jnp.min(system.worst_case.max_trainers), 1, system.size)
+        rate = uplink_rate(system.bandwidth_hz, trainers, power_w, state.last_gain)
         upload_s = upload_latency(system.update_bits, rate)
-        # What it makes the round longer than the slot, the whole fleet waits; the trainers share the blame.
-        delay_s = jnp.maximum(compute_s + upload_s - system.round_floor_s, 0.0) * system.size / company
+        # The whole fleet waits as long as training exceeds the minimum of a round; the trainers share that cost.
+        delay_s = jnp.maximum(compute_s + upload_s - system.round_floor_s, 0.0) * system.size / trainers
         switching_j = devices.switch_energy_j * jnp.where(state.last_action.train, -1.0, 1.0)
         training_j = compute_energy(devices.capacitance, trainer_hz, compute_s) + power_w * upload_s + switching_j
         serving_j = compute_energy(devices.capacitance, server_hz, inference_s)
 
         current = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
         regained = self.horizon * (1 - current)
-        # Training instead spares this round's latency, but the requests are only put off: in the mean of the next
-        # batch, joined by as many new ones, half of what they have waited shows after all.
+        # Training avoids this round's latency, but its requests are only delayed: the next batch contains them and as
+        # many new ones, so half of their waiting time remains in the mean.
         saved_s = (waiting_time(state.waited_s, state.queue) + inference_s) / 2
         serving_value = self.accuracy * current - second * saved_s - joule * serving_j
         training_value = self.accuracy * regained - second * delay_s - joule * training_j
@@ -136,14 +143,14 @@ class DriftPlusPenalty(Heuristic):
         data_fill = state.data * jnp.reciprocal(system.data_limit)
         drift_of_training = queue_fill * queue_fill - data_fill * data_fill
         worthwhile = training_value - serving_value > self.backlog * drift_of_training
-        train = worthwhile & action_mask(system, state)
+        train = worthwhile & environment.action_mask(state)
         frequency_hz = jnp.where(train, trainer_hz, server_hz)
         per_hz = jnp.reciprocal(jnp.maximum(devices.frequency_max_hz - devices.frequency_min_hz, 1.0))
         return Action(train=train, power=power, frequency=(frequency_hz - devices.frequency_min_hz) * per_hz)
 
     @staticmethod
-    def _cheapest_power(system: System, second: Setting, joule: Setting) -> PerDevice:
-        """The power, of a few levels, whose upload costs least in the worst channel planned for."""
+    def _cheapest_power(system: System, second: Parameter, joule: Parameter) -> PerDevice:
+        """Return the power, of nine levels, whose upload costs least in the worst channel that is planned for."""
         levels = jnp.linspace(0.0, 1.0, 9)
 
         def cost(level: Array) -> PerDevice:
@@ -154,8 +161,8 @@ class DriftPlusPenalty(Heuristic):
         return levels[jnp.argmin(jax.vmap(cost)(levels), axis=0)]
 
 
-def _alike(train: Array, power: Setting, frequency: Setting) -> Action:
-    """The same power and frequency for every device."""
+def _same_for_all(train: Array, power: Parameter, frequency: Parameter) -> Action:
+    """Return an action with the same power and frequency for every device."""
     ones = jnp.ones(train.shape)
     return Action(train=train, power=ones * power, frequency=ones * frequency)
 

@@ -1,4 +1,4 @@
-"""Playing a policy through whole episodes, many at once."""
+"""Rollouts of a policy over whole episodes, many at once."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tandem.feel.env import reset, step
+from tandem.feel.environment import Environment
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.feel.system import System
 from tandem.feel.types import Array, RandomKey
 from tandem.policy.base import Policy
 
 
 @eqx.filter_jit
-def rollout(system: System, policy: Policy, keys: Array) -> tuple[FleetState, RoundOutcome]:
-    """Play an episode for each key. Returns the states before each round and the outcomes, [episodes, rounds, ...]."""
-    return jax.vmap(lambda key: _episode(system, policy, key))(keys)
+def rollout(environment: Environment, policy: Policy, keys: Array) -> tuple[FleetState, RoundOutcome]:
+    """Simulate an episode for each key.
+
+    Returns the states before each round and the outcomes, [episodes, rounds, ...].
+    """
+    return jax.vmap(lambda key: _episode(environment, policy, key))(keys)
 
 
 @eqx.filter_jit
-def rollout_means(system: System, policy: Policy, keys: Array) -> EpisodeMeans:
-    """Play an episode for each key and keep only its means, [episodes, ...]; needs no memory for rounds."""
-    return jax.vmap(lambda key: _episode_means(system, policy, key))(keys)
+def rollout_means(environment: Environment, policy: Policy, keys: Array) -> EpisodeMeans:
+    """Simulate an episode for each key and keep only its means, [episodes, ...]; needs no memory for single rounds."""
+    return jax.vmap(lambda key: _episode_means(environment, policy, key))(keys)
 
 
 class EpisodeMeans(eqx.Module):
-    """An episode in a few numbers."""
+    """The means of an episode over its rounds, and the totals of what is counted."""
 
     objectives: Array  # [3] accuracy, -latency (s), -energy (J), mean over rounds and devices
     reward: Array  # [3] the same with penalties
-    violated: Array  # [8] share of rounds that broke each constraint
-    violated_any: Array  # share of rounds that broke any
+    violated: Array  # [8] share of rounds that violated each constraint
+    violated_any: Array  # share of rounds that violated any constraint
     dropped: Array  # requests dropped in the episode, all devices
     arrived: Array  # requests arrived in the episode, all devices
-    discarded: Array  # samples discarded
-    trainers: Array  # devices training in a round
+    discarded: Array  # samples discarded in the episode, all devices
+    trainers: Array  # devices that train in a round
     duration_s: Array  # length of a round
 
 
 @jax.jit
 def episode_means(outcome: RoundOutcome) -> EpisodeMeans:
-    """The means of an episode of which every round was kept, [rounds, ...]."""
-    rounds = jax.vmap(_summary)(outcome)
+    """Return the means of an episode from the outcomes of all its rounds, [rounds, ...]."""
+    rounds = jax.vmap(_summarise_round)(outcome)
     totals: EpisodeMeans = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), rounds)
-    return _per_round(totals, rounds.duration_s.shape[0])
+    return _divide_by_rounds(totals, rounds.duration_s.shape[0])
 
 
-def _summary(outcome: RoundOutcome) -> EpisodeMeans:
+def _summarise_round(outcome: RoundOutcome) -> EpisodeMeans:
     return EpisodeMeans(
         objectives=outcome.objectives,
         reward=outcome.reward,
@@ -63,40 +65,41 @@ def _summary(outcome: RoundOutcome) -> EpisodeMeans:
     )
 
 
-def _rollout(
-    system: System, policy: Policy, state: FleetState, policy_key: RandomKey
+def _step(
+    environment: Environment, policy: Policy, state: FleetState, policy_key: RandomKey
 ) -> tuple[FleetState, RoundOutcome]:
-    action = policy(system, state, jax.random.fold_in(policy_key, state.round))
-    return step(system, state, action)
+    action = policy(environment, state, jax.random.fold_in(policy_key, state.round))
+    return environment.step(state, action)
 
 
-def _episode(system: System, policy: Policy, key: RandomKey) -> tuple[FleetState, RoundOutcome]:
-    fleet_key, policy_key = jax.random.split(key)
+def _episode(environment: Environment, policy: Policy, key: RandomKey) -> tuple[FleetState, RoundOutcome]:
+    reset_key, policy_key = jax.random.split(key)
 
     def one_round(state: FleetState, _: None) -> tuple[FleetState, tuple[FleetState, RoundOutcome]]:
-        after, outcome = _rollout(system, policy, state, policy_key)
-        # Without the ground truth's models: kept for every round they would fill the memory.
-        return after, (dataclasses.replace(state, measured=None), outcome)
+        next_state, outcome = _step(environment, policy, state, policy_key)
+        # Without the models of a measured accuracy: kept for every round they would fill the memory.
+        return next_state, (dataclasses.replace(state, measured=None), outcome)
 
-    _, history = jax.lax.scan(one_round, reset(system, fleet_key), None, length=system.rounds)
+    _, history = jax.lax.scan(one_round, environment.reset(reset_key), None, length=environment.rounds)
     return history
 
 
-def _episode_means(system: System, policy: Policy, key: RandomKey) -> EpisodeMeans:
-    fleet_key, policy_key = jax.random.split(key)
+def _episode_means(environment: Environment, policy: Policy, key: RandomKey) -> EpisodeMeans:
+    reset_key, policy_key = jax.random.split(key)
 
     def one_round(carry: tuple[FleetState, EpisodeMeans], _: None) -> tuple[tuple[FleetState, EpisodeMeans], None]:
         state, totals = carry
-        after, outcome = _rollout(system, policy, state, policy_key)
-        return (after, jax.tree.map(jnp.add, totals, _summary(outcome))), None
+        next_state, outcome = _step(environment, policy, state, policy_key)
+        return (next_state, jax.tree.map(jnp.add, totals, _summarise_round(outcome))), None
 
     zero = EpisodeMeans(jnp.zeros(3), jnp.zeros(3), jnp.zeros(8), *(jnp.zeros(()) for _ in range(6)))
-    (_, totals), _ = jax.lax.scan(one_round, (reset(system, fleet_key), zero), None, length=system.rounds)
-    return _per_round(totals, system.rounds)
+    start = (environment.reset(reset_key), zero)
+    (_, totals), _ = jax.lax.scan(one_round, start, None, length=environment.rounds)
+    return _divide_by_rounds(totals, environment.rounds)
 
 
-def _per_round(totals: EpisodeMeans, rounds: int) -> EpisodeMeans:
-    """What is told of a round on average, and what of the whole episode."""
+def _divide_by_rounds(totals: EpisodeMeans, rounds: int) -> EpisodeMeans:
+    """Turn totals into means over rounds; requests and samples remain totals of the episode."""
     per_round: EpisodeMeans = jax.tree.map(lambda total: total / rounds, totals)
     counts = (totals.dropped, totals.arrived, totals.discarded)
     means: EpisodeMeans = eqx.tree_at(lambda m: (m.dropped, m.arrived, m.discarded), per_round, counts)

@@ -1,4 +1,4 @@
-"""Running mean and spread: the one normalisation that training, evaluation and deployment share."""
+"""Running mean and variance: the one normalisation that training, evaluation and deployment share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from tandem.feel.types import Array, Scalar
 
-CLIP = 10.0  # standard deviations beyond which a value says no more
+MAX_DEVIATION = 10.0  # normalised values are clipped to this many standard deviations
 
 
 class RunningStats(eqx.Module):
-    """Count, mean and sum of squared deviations of what was seen, feature by feature."""
+    """Count, mean and sum of squared deviations of all data so far, for each feature."""
 
     count: Scalar
     mean: Array
@@ -19,27 +19,27 @@ class RunningStats(eqx.Module):
 
     @classmethod
     def init(cls, features: int) -> RunningStats:
-        """Before anything was seen: standardising changes nothing."""
+        """Make statistics without data, which normalise nothing."""
         return cls(jnp.zeros(()), jnp.zeros(features), jnp.zeros(features))
 
     def update(self, values: Array) -> RunningStats:
-        """With a batch [..., features] added (Chan, Golub and LeVeque's formula for two sets)."""
+        """Add a batch, [..., features] (formula of Chan, Golub and LeVeque for the union of two sets)."""
         rows = values.reshape(-1, values.shape[-1])
-        seen = float(rows.shape[0])
+        added = float(rows.shape[0])
         mean = jnp.mean(rows, axis=0)
         squares = jnp.sum((rows - mean) ** 2, axis=0)
-        count = self.count + seen
+        count = self.count + added
         shift = mean - self.mean
         return RunningStats(
             count=count,
-            mean=self.mean + shift * (seen / count),
-            squares=self.squares + squares + shift * shift * (self.count * seen / count),
+            mean=self.mean + shift * (added / count),
+            squares=self.squares + squares + shift * shift * (self.count * added / count),
         )
 
     def normalise(self, values: Array) -> Array:
-        """Values in standard deviations from the mean, bounded; a feature that never varied gives 0."""
+        """Return values in standard deviations from the mean, clipped; 0 for a feature that never varied."""
         variance = jnp.where(self.count > 0, self.squares / jnp.maximum(self.count, 1.0), 1.0)
         varies = variance > 1e-12 * (1 + self.mean * self.mean)
-        spread = jnp.sqrt(jnp.where(varies, variance, 1.0))
-        standard = jnp.where(varies, (values - self.mean) / spread, 0.0)
-        return jnp.clip(standard, -CLIP, CLIP)
+        deviation = jnp.sqrt(jnp.where(varies, variance, 1.0))
+        normalised = jnp.where(varies, (values - self.mean) / deviation, 0.0)
+        return jnp.clip(normalised, -MAX_DEVIATION, MAX_DEVIATION)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.feel.env import reset
+from tandem.feel.environment import Environment
 from tandem.feel.system import System
 from tandem.io.atomic import check_replaceable, explain_write_errors
 from tandem.io.tables import write_json
@@ -140,7 +140,7 @@ def evaluate(
     on_progress(Progress(0, total, "evaluating"))
     rewards: list[Values] = []
     policy_records: list[PolicyRecord] = []
-    for means in evaluate_policies(system, policies, episode_keys(seeds)):
+    for means in evaluate_policies(Environment(system), policies, episode_keys(seeds)):
         for policy_means in unstack(means):
             measured = measured_fields(policy_means)
             policy_records.append(dataclasses.replace(front.policies[len(policy_records)], **measured))
@@ -245,7 +245,8 @@ def _fits(policy: NeuralPolicy, system: System) -> bool:
     """Return whether the network takes the observations of this fleet; only shapes are evaluated."""
 
     def decide(key: jax.Array) -> object:
-        return policy(system, reset(system, key), key)
+        environment = Environment(system)
+        return policy(environment, environment.reset(key), key)
 
     try:
         eqx.filter_eval_shape(decide, jax.random.key(0))

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import InputError
+from tandem.feel.environment import Environment
 from tandem.feel.system import System
 from tandem.learn.algorithm import Algorithm, Candidates
 from tandem.learn.validation import ValidationResult
 from tandem.objectives import OBJECTIVE_KEYS
 from tandem.policy.evaluate import evaluate_policies, unstack
-from tandem.policy.neural_policy import NeuralPolicy
 from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.front import Front, PolicyRecord, measured_fields
 from tandem.runs.run import SavedPolicies
@@ -41,19 +41,18 @@ class MeasuredFront:
 
 def measure_front(
     algorithm: Algorithm,
-    candidates: Candidates,
-    policies: NeuralPolicy,
     delivery: ValidationResult,
     yardstick: EvaluationTarget | None = None,
 ) -> MeasuredFront:
     """Play each chosen candidate on every seed; policies come in the order of their accuracy, the highest first."""
-    yardstick = yardstick or EvaluationTarget(algorithm.system)
+    yardstick = yardstick or EvaluationTarget(algorithm.environment.system)
     if len(delivery.chosen) == 0:
         raise InputError(
             f"{algorithm.name} has found no policy with finite rewards: its training diverged; train again with a "
             "lower learning_rate."
         )
-    found = _played(yardstick, policies, delivery)
+    candidates = delivery.candidates
+    found = _played(yardstick, delivery)
     found.sort(key=lambda one: (-one[1]["objectives"][0], *one[1]["objectives"][1:], one[0]))
     owners = np.asarray(candidates.owner)
     used = list(dict.fromkeys(int(owners[candidate]) for candidate, _ in found))
@@ -71,12 +70,11 @@ def measure_front(
     return MeasuredFront(Front(records, algorithm.config.reference_point), stored, rounds)
 
 
-def _played(
-    yardstick: EvaluationTarget, policies: NeuralPolicy, delivery: ValidationResult
-) -> list[tuple[int, dict[str, Any]]]:
+def _played(yardstick: EvaluationTarget, delivery: ValidationResult) -> list[tuple[int, dict[str, Any]]]:
     """Each chosen candidate, and the measured fields of its record."""
     rows: list[dict[str, Any]] = []
-    for means in evaluate_policies(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen):
+    environment, keys = Environment(yardstick.system), episode_keys(yardstick.seeds)
+    for means in evaluate_policies(environment, delivery.policies, keys, delivery.chosen):
         rows += [measured_fields(one) for one in unstack(means)]
     return list(zip(delivery.chosen.tolist(), rows, strict=True))
 

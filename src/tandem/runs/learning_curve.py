@@ -19,15 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.errors import InputError
-from tandem.feel.system import System
+from tandem.feel.environment import Environment
 from tandem.feel.types import Array
 from tandem.io.tables import write_csv
 from tandem.learn import train_loop as engine
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.validation import select_front
 from tandem.pareto import hypervolume, sparsity
-from tandem.policy.evaluate import evaluate_policies
-from tandem.policy.rollout import rollout_means
+from tandem.policy.evaluate import evaluate_policies, rollout_stack
 from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.run_dir import RunRecord
@@ -96,13 +95,13 @@ def _would_deliver(algorithm: Algorithm, state: Any, seed: int, index: int | Non
     validation = engine.validation_keys(algorithm, seed)
     keys = jnp.concatenate([validation, episode_keys(FINAL_EVALUATION_SEEDS)])
     which = None if index is None else jnp.asarray(index)
-    there, rewards, violated = jax.device_get(_played(algorithm, algorithm.system, state, which, keys))
+    there, rewards, violated = jax.device_get(_played(algorithm, algorithm.environment, state, which, keys))
     count = len(validation)
     judged = np.where(there[:, None], rewards[:, :count].mean(axis=1, dtype=np.float64), np.nan)
     rate = np.where(there, violated[:, :count].mean(axis=1, dtype=np.float64), np.nan)
     chosen, _ = select_front(judged, rate, algorithm.config.tolerance)
     measured = rewards[chosen, count:].mean(axis=1, dtype=np.float64)
-    return measured, int(there.sum()) * count * algorithm.system.rounds
+    return measured, int(there.sum()) * count * algorithm.environment.rounds
 
 
 def _would_measure(
@@ -112,18 +111,18 @@ def _would_measure(
     delivery = engine.validate(algorithm, now, seed)
     if len(delivery.chosen) == 0:
         return np.zeros((0, 3)), delivery.rounds
-    policies = engine.extract_candidates(algorithm, now.state)[1]
-    parts = evaluate_policies(yardstick.system, policies, episode_keys(yardstick.seeds), delivery.chosen)
+    environment, keys = Environment(yardstick.system), episode_keys(yardstick.seeds)
+    parts = evaluate_policies(environment, delivery.policies, keys, delivery.chosen)
     return np.concatenate([part.reward.mean(axis=1) for part in parts]), delivery.rounds
 
 
 @eqx.filter_jit
 def _played(
-    algorithm: Algorithm, system: System, state: Any, index: Array | None, keys: Array
+    algorithm: Algorithm, environment: Environment, state: Any, index: Array | None, keys: Array
 ) -> tuple[Array, Array, Array]:
     """Every candidate, wanted or not, on every key: one shape, and so one program, for the whole of a training."""
     candidates = algorithm.candidates(state if index is None else tree_index(state, index))
-    means = eqx.filter_vmap(lambda policy: rollout_means(system, policy, keys))(algorithm.policies(candidates))
+    means = rollout_stack(environment, algorithm.policies(candidates), keys)
     return candidates.valid, means.reward, means.violated_any
 
 

@@ -53,7 +53,7 @@ def train_seeds(
         for seed in seeds:
             for listener in heard.get(seed, ()):
                 listener.on_start(folders[seed], ready, 0)
-        for now, progress in engine.train_seeds(ready, seeds):
+        for now, progress in engine.train(ready, engine.init_checkpoint(ready, seeds)):
             for index, seed in enumerate(seeds):
                 tables[seed].add(progress[index], wall_s())
                 for listener in heard.get(seed, ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tandem.errors import InputError
+from tandem.feel.environment import Environment
 from tandem.feel.system import SystemBuilder, build_system
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
@@ -22,16 +23,14 @@ def build_algorithm(
 ) -> Algorithm:
     """The algorithm on this scenario, and on the other fleet sizes that its options name."""
     sizes: tuple[int, ...] = getattr(options, "fleet_sizes", ())
-    systems = tuple(build_system(_resized(scenario, size)) for size in sizes)
+    environments = tuple(Environment(build_system(_resized(scenario, size))) for size in sizes)
     samples = options.num_envs * scenario.rounds
     if samples % options.num_minibatches:
         raise InputError(
             f"options of {name}: minibatches is {options.num_minibatches}, which does not divide the {samples} "
             f"rounds of a training step ({options.num_envs} episodes of {scenario.rounds}); choose one that does."
         )
-    algorithm = get_algorithm(name)(build_system(scenario), options, systems)
-    _ = algorithm.stages  # refuses a budget that is too small
-    return algorithm
+    return get_algorithm(name)(Environment(build_system(scenario)), options, environments)
 
 
 def _resized(scenario: Scenario, size: int) -> Scenario:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.errors import InputError
-from tandem.feel.env import reset
+from tandem.feel.environment import Environment
 from tandem.feel.system import System, SystemBuilder, build_system
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 from tandem.learn.algorithm import Algorithm
@@ -66,7 +66,7 @@ class Run:
 
     def system(self) -> System:
         """The fleet it was trained for, for ``simulate`` and the like."""
-        return self._algorithm.system
+        return self._algorithm.environment.system
 
     def policy(self, index: int) -> NeuralPolicy:
         """A policy of the front."""
@@ -124,7 +124,7 @@ def open_run(path: str | Path, *, build_system: SystemBuilder = build_system) ->
         raise InputError(f"{folder}: is not finished; go on with 'tandem train --resume {folder}'.")
     scenario = read_scenario(folder)
     options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
-    algorithm = get_algorithm(record.algorithm)(build_system(scenario), options)
+    algorithm = get_algorithm(record.algorithm)(Environment(build_system(scenario)), options)
     front = _read_front(folder)
     stored = _read_policies(folder, algorithm)
     count = int(jax.tree.leaves(eqx.filter(stored, eqx.is_array))[0].shape[0])
@@ -171,7 +171,7 @@ def _read_front(folder: Path) -> Front:
 def _read_policies(folder: Path, algorithm: Algorithm) -> SavedPolicies:
     path = folder / POLICIES
     arrays, note = read_arrays(path)
-    size = algorithm.system.size
+    size = algorithm.environment.size
     if note.get("devices") != size:
         raise InputError(
             f"{folder / SCENARIO}: has {size} devices, but {path.name} was trained for {note.get('devices')}; restore "
@@ -190,7 +190,7 @@ def _blank(algorithm: Algorithm, count: int) -> SavedPolicies:
     """What is stored, with zeros for weights."""
 
     def one(key: Any) -> SavedPolicies:
-        fresh = NeuralPolicy.init(algorithm.init_network(key), algorithm.system, reset(algorithm.system, key))
+        fresh = NeuralPolicy.init(algorithm.init_network(key), algorithm.environment, algorithm.environment.reset(key))
         return SavedPolicies(fresh.network, fresh.normaliser)
 
     shapes = eqx.filter_eval_shape(one, jax.random.key(0))

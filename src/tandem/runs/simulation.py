@@ -14,6 +14,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
+from tandem.feel.environment import Environment
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System, SystemBuilder, build_system
 from tandem.io.atomic import explain_write_errors, replace_results, results_folder
@@ -78,7 +79,7 @@ def half_width(by_seed: Values) -> list[float | None]:
 
 def simulate(system: System, policy: Policy, seeds: Sequence[int] = (0,)) -> Simulation:
     """Simulate one episode for each seed. The result for a seed does not depend on the others."""
-    return _simulation(seeds, rollout_means(system, policy, episode_keys(seeds)))
+    return _simulation(seeds, rollout_means(Environment(system), policy, episode_keys(seeds)))
 
 
 def summarise(seeds: Sequence[int], histories: Sequence[History]) -> Simulation:
@@ -111,7 +112,7 @@ def _simulation(seeds: Sequence[int], outcome: EpisodeMeans) -> Simulation:
 def simulate_histories(system: System, policy: Policy, seeds: Sequence[int]) -> Iterator[History]:
     """Yield every round of every seed, one seed at a time: states before each round and outcomes, as NumPy arrays."""
     for seed in seeds:
-        states, outcomes = rollout(system, policy, episode_keys([seed]))
+        states, outcomes = rollout(Environment(system), policy, episode_keys([seed]))
         plain = eqx.tree_at(lambda state: state.key, states, jax.random.key_data(states.key))
         yield jax.device_get(jax.tree.map(lambda leaf: leaf[0], (plain, outcomes)))
 

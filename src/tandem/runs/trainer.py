@@ -189,8 +189,8 @@ def finish_run(
     delivery = engine.validate(algorithm, now, record.seed)
     for listener in listeners:
         listener.on_measure(len(delivery.chosen))
-    result = measure_front(algorithm, *engine.extract_candidates(algorithm, now.state), delivery, yardstick)
-    write_policies(folder, algorithm.system, result.stored)
+    result = measure_front(algorithm, delivery, yardstick)
+    write_policies(folder, algorithm.environment.system, result.stored)
     write_json(
         folder / FRONT, front_document(result.front, FINAL_EVALUATION_SEEDS if yardstick is None else yardstick.seeds)
     )
@@ -237,13 +237,12 @@ def _train(
     with ProgressTable(folder / PROGRESS, chunks_done(algorithm, now)) as table:
         try:
             while not engine.is_finished(algorithm, now):
-                stage = _next_stage(algorithm, now)
+                stage = engine.next_stage(algorithm, now).name
                 if stage not in compiled:
                     for listener in listeners:
                         listener.on_compile(stage)
                     compiled.add(stage)
-                # A driver for each chunk, so that it starts from the state as it was settled.
-                after, progress = next(engine.train(algorithm, now))
+                after, (progress,) = engine.step_checkpoint(algorithm, now)
                 table.add(progress, wall_s())
                 now = canonical_placement(after)  # after its row: a checkpoint never stands beyond the table
                 for listener in listeners:
@@ -254,9 +253,3 @@ def _train(
         finally:
             save()
     return now
-
-
-def _next_stage(algorithm: Algorithm, now: engine.Checkpoint) -> str:
-    """The name of the stage that the next chunk belongs to."""
-    over = now.chunk == algorithm.stages[now.stage].chunks
-    return algorithm.stages[now.stage + over].name

@@ -21,6 +21,7 @@ from tandem.experiments.report import ReportSection, Table
 from tandem.experiments.scale import Scale
 from tandem.experiments.tables import Data, Rows, group_rows
 from tandem.experiments.trial import RUN, Trial, Values, group_by_seed, trial_dir
+from tandem.feel.environment import Environment
 from tandem.io.tables import write_json
 from tandem.learn.config import AlgorithmConfig
 from tandem.objectives import OBJECTIVE_KEYS, to_maximised, to_user_units
@@ -105,7 +106,7 @@ def _evaluate_again(
         run = open_run(trial_dir(sources[int(index)], folder) / RUN)
         own = np.flatnonzero(trial_index == index)
         policies = tree_index(run.policies(), policy_index[own])
-        batches = evaluate_policies(run.system(), policies, episode_keys(REFERENCE_FRONT_SEEDS))
+        batches = evaluate_policies(Environment(run.system()), policies, episode_keys(REFERENCE_FRONT_SEEDS))
         rewards[own] = to_user_units(np.concatenate([batch.reward.mean(axis=1) for batch in batches]))
     return rewards
 

@@ -37,6 +37,7 @@ from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.accuracy import server_accuracy
 from tandem.feel.constraints import exceeds
 from tandem.feel.env import reset, step
+from tandem.feel.environment import Environment
 from tandem.feel.queues import FRESH_AGE_S, next_queue
 from tandem.feel.rewards import reward, round_objectives
 from tandem.feel.state import FleetState, RoundOutcome
@@ -129,7 +130,7 @@ def plan_round(spec: FleetSpec, policy: Policy, server: ServerState) -> RoundPla
 def _simulate_round(
     system: System, policy: Policy, estimate: FleetState, responded: DeviceFlags, key: RandomKey
 ) -> tuple[FleetState, RoundOutcome]:
-    action = policy(system, estimate, jax.random.fold_in(key, estimate.round))
+    action = policy(Environment(system), estimate, jax.random.fold_in(key, estimate.round))
     return step(system, estimate, dataclasses.replace(action, train=action.train & responded))
 
 

@@ -1,9 +1,9 @@
-"""MOEA/D and NSGA-II over the weights of networks, from policies that a short S-PPO has brought on their way.
+"""MOEA/D and NSGA-II over the weights of networks, with a warm start by S-PPO.
 
-Evolved from random weights, networks of thousands of numbers would get nowhere within a budget that PPO is compared at.
-So a share of the rounds trains a policy for each of several preferences, all from one network: weights that have a
-common origin can be crossed, those of strangers cannot. The last learners and the snapshots on the way are the first
-generation. A child has the observation normaliser of the parent it is a variation of; no normaliser changes any more.
+From random weights, evolution of networks with thousands of parameters would not progress within the budget that it is
+compared at. So a share of the budget trains one policy for each of several preferences, all from the same initial
+network: weights with a common origin can be crossed, unrelated ones cannot. The trained policies and the archive are
+the first generation. A child has the observation normaliser of its first parent; normalisers no longer change.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
 from tandem.errors import InputError
-from tandem.feel.system import System
+from tandem.feel.environment import Environment
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.learn.algorithm import Candidates, ChunkMetrics, Stage
+from tandem.learn.algorithm import NO_OBJECTIVE, Candidates, ChunkResult, Stage
 from tandem.learn.config import AlgorithmConfig, EvolutionConfig, MOEADConfig
 from tandem.learn.evolution.operators import DifferentialEvolution, SimulatedBinaryCrossover, VariationOperator
 from tandem.learn.evolution.param_vector import from_param_vector, param_scale, to_param_vector
 from tandem.learn.evolution.selection import Decomposition, NonDominatedSorting, Offspring, Selection, run_generation
 from tandem.learn.policy_archive import PolicyArchive, Snapshot, make_snapshots
 from tandem.learn.ppo.population import BY_MEMBER
+from tandem.learn.ppo.ppo import TrainingMetrics
 from tandem.learn.scalarised_ppo import PopulationState, ScalarisedPPO
 from tandem.pareto import crowding_distance, interior_simplex
+from tandem.policy.evaluate import rollout_stack
 from tandem.policy.networks import ActorCritic
 from tandem.policy.neural_policy import NeuralPolicy
-from tandem.policy.rollout import EpisodeMeans, rollout_means
+from tandem.policy.rollout import EpisodeMeans
 from tandem.tree import REPLICATED, member_mesh, replicate, tree_concat, tree_index
 
-MIN_GENERATIONS = 2  # the first is the seeds themselves
+MIN_GENERATIONS = 2  # the first only evaluates the policies of the warm start
 VARIATIONS: dict[str, type[VariationOperator]] = {
     "differential": DifferentialEvolution,
     "simulated-binary": SimulatedBinaryCrossover,
@@ -44,17 +46,17 @@ VARIATIONS: dict[str, type[VariationOperator]] = {
 
 
 class EvolutionState(eqx.Module):
-    """A population of policies, what they are worth, and the snapshots worth keeping."""
+    """A population of policies with their rewards, and the archive of policies so far."""
 
     members: Snapshot  # stacked
-    points: Float[Array, "members 3"]  # mean rewards, -inf before they were judged
-    scale: Float[Array, " genes"]  # how large the weights of each layer were at the start
+    points: Float[Array, "members 3"]  # mean rewards, -inf before the first evaluation
+    scale: Float[Array, " genes"]  # root mean square of the weights of each layer at the start
     policy_archive: PolicyArchive
     key: RandomKey
 
 
 class Evolution(ScalarisedPPO):
-    """A warm start, then generations."""
+    """Base class of the evolutionary algorithms: a warm start, then generations."""
 
     config_type: ClassVar[type[AlgorithmConfig]] = EvolutionConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "quick": {"budget": 200_000}}
@@ -62,20 +64,19 @@ class Evolution(ScalarisedPPO):
 
     @abstractmethod
     def selection(self) -> Selection:
-        """Who mates and who survives."""
+        """Return how parents and survivors are selected."""
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """As many generations as their share of the rounds allows; the warm start has the rest."""
-        options = self.config
-        rounds, share = options.budget - self.validation_rounds, 1 - options.warm_start
-        per_generation = options.population_size * options.episodes_per_eval * self.system.rounds
-        needed = max(MIN_GENERATIONS * per_generation / share, self._rounds_per_step / options.warm_start)
+    def plan_stages(self) -> tuple[Stage, ...]:
+        """Plan as many generations as their share of the budget allows; the warm start gets the rest."""
+        config = self.config
+        rounds, share = config.budget - self.validation_rounds, 1 - config.warm_start
+        per_generation = config.population_size * config.episodes_per_eval * self.environment.rounds
+        needed = max(MIN_GENERATIONS * per_generation / share, self._rounds_per_step / config.warm_start)
         if rounds < needed:
             raise InputError(
-                f"budget is {options.budget}, too few for {MIN_GENERATIONS} generations ({per_generation} rounds "
+                f"budget is {config.budget}, too few rounds for {MIN_GENERATIONS} generations ({per_generation} rounds "
                 f"each) beside a warm start and validation ({self.validation_rounds} rounds); give "
-                f"{self.validation_rounds + math.ceil(needed)} or more, or a smaller population."
+                f"{self.validation_rounds + math.ceil(needed)} or more, or a smaller population_size."
             )
         generations = max(MIN_GENERATIONS, int(share * rounds) // per_generation)
         evolution = Stage.from_steps("evolution", generations, per_generation)
@@ -83,42 +84,42 @@ class Evolution(ScalarisedPPO):
 
     @property
     def max_candidates(self) -> int:
-        """The archive alone: all of the last population was judged as it would be deployed, and offered to it."""
+        """The size of the archive: every member was evaluated as it is deployed, and offered to it."""
         return self.config.archive_size
 
-    def _fresh_networks(self, keys: RandomKey) -> list[ActorCritic]:
-        return [super()._fresh_networks(keys[:1])[0]] * len(keys)
+    def _init_networks(self, keys: RandomKey) -> list[ActorCritic]:
+        """Make the same network for all preferences."""
+        return super()._init_networks(keys[:1]) * len(keys)
 
     def variation(self, scale: Array) -> VariationOperator:
-        """How children differ from their parents."""
+        """Return how children are made from their parents."""
         return VARIATIONS[self.config.variation](
             step=self.config.mutation_scale * scale, rate=self.config.mutation_rate
         )
 
     def begin_stage(self, stage: int, state: PopulationState) -> EvolutionState:
-        """The first generation, not yet judged."""
-        begun: EvolutionState = _first_generation(state, self.variation, self.config.population_size, stage)
-        return begun
+        """Make the first generation, not yet evaluated."""
+        first: EvolutionState = _first_generation(state, self.variation, self.config.population_size, stage)
+        return first
 
-    def run_chunk(self, stage: int, state: Any) -> tuple[Any, ChunkMetrics]:
+    def run_chunk(self, stage: int, state: Any) -> tuple[Any, ChunkResult]:
         if stage == 0:
             return super().run_chunk(stage, state)
         mesh = member_mesh(self.config.population_size)
-        how = (self.selection(), self.variation(state.scale))
-        number = jnp.asarray(stage, jnp.int32)
-        done: tuple[EvolutionState, ChunkMetrics] = _program(
-            self.system,
+        result: tuple[EvolutionState, ChunkResult] = _run_generations(
+            self.environment,
             replicate(state, mesh),
-            *how,
-            number,
+            self.selection(),
+            self.variation(state.scale),
+            jnp.asarray(stage, jnp.int32),
             self.config.episodes_per_eval,
             self.stages[stage].steps,
             mesh,
         )
-        return done
+        return result
 
     def candidates(self, state: PopulationState | EvolutionState) -> Candidates:
-        """Every snapshot kept."""
+        """Return every policy of the archive."""
         kept, archive = state.policy_archive.kept, state.policy_archive.archive
         return Candidates(
             networks=kept.network,
@@ -132,21 +133,21 @@ class Evolution(ScalarisedPPO):
 
 
 class MOEAD(Evolution):
-    """Each policy answers to a preference, and mates with policies of neighbouring ones."""
+    """MOEA/D: each policy has a preference, and mates with policies of neighbouring preferences."""
 
     name = "moea-d"
-    summary = "evolution by decomposition: a policy for each of many preferences, bred from its neighbours"
+    summary = "evolution by decomposition: one policy for each of many preferences, bred from its neighbours"
     config_type: ClassVar[type[AlgorithmConfig]] = MOEADConfig
     config: MOEADConfig
 
     def selection(self) -> Selection:
-        options = self.config
-        weights = interior_simplex(options.population_size, options.min_weight)
-        return Decomposition.init(weights, options.num_neighbours, options.neighbour_prob, options.max_replaced)
+        config = self.config
+        weights = interior_simplex(config.population_size, config.min_weight)
+        return Decomposition.init(weights, config.num_neighbours, config.neighbour_prob, config.max_replaced)
 
 
 class NSGA2(Evolution):
-    """No preferences: what few dominate, and what has room around it, survives and mates."""
+    """NSGA-II: selection by dominance, and among equals by crowding distance, without preferences."""
 
     name = "nsga2"
     summary = "evolution by non-dominated sorting and crowding distance"
@@ -159,37 +160,41 @@ class NSGA2(Evolution):
 def _first_generation(
     state: PopulationState, variation: Callable[[Array], VariationOperator], count: int, stage: int
 ) -> EvolutionState:
-    """Learners and snapshots, and mutants of them where they are too few."""
+    """Take the population and the archive, and mutants of them if they are too few."""
     next_key, mutant_key = jax.random.split(state.key)
-    seeds, again = _seeds(state, count)
-    scale, genes = param_scale(seeds.network), to_param_vector(seeds.network)
+    parents, repeated = _first_parents(state, count)
+    scale, genes = param_scale(parents.network), to_param_vector(parents.network)
     mutants = jax.vmap(variation(scale).mutate)(genes, jax.random.split(mutant_key, count))
-    members = _changed(seeds, jnp.where(again[:, None], mutants, genes), jnp.where(again, stage, seeds.stage))
+    genes = jnp.where(repeated[:, None], mutants, genes)
+    members = _with_genes(parents, genes, jnp.where(repeated, stage, parents.stage))
     return EvolutionState(members, jnp.full((count, 3), -jnp.inf, float), scale, state.policy_archive, next_key)
 
 
-def _seeds(state: PopulationState, count: int) -> tuple[Snapshot, Array]:
-    """The learners, then the snapshots, those with most room first, in turns if they are too few; and who is again."""
+def _first_parents(state: PopulationState, count: int) -> tuple[Snapshot, Array]:
+    """Return the population, then the archive in the order of crowding distance, and the mask of repeated policies."""
     last, kept = make_snapshots(state.train_states, 0, state.objectives), state.policy_archive.kept
-    both = tree_concat(last, kept)
-    archive, learners = state.policy_archive.archive, state.objectives.shape[0]
-    room = jnp.concatenate([jnp.full(learners, jnp.inf), crowding_distance(archive.points, archive.valid)])
-    turn = jnp.concatenate([jnp.zeros(learners, jnp.int32), jnp.where(archive.valid, 1, 2)])
-    found = jnp.sum(turn < 2)
-    places = jnp.arange(count)
-    return tree_index(both, jnp.lexsort((-room, turn))[places % found]), places >= found
+    snapshots = tree_concat(last, kept)
+    archive, members = state.policy_archive.archive, state.objectives.shape[0]
+    crowding = jnp.concatenate([jnp.full(members, jnp.inf), crowding_distance(archive.points, archive.valid)])
+    group = jnp.concatenate([jnp.zeros(members, jnp.int32), jnp.where(archive.valid, 1, 2)])
+    available = jnp.sum(group < 2)
+    indices = jnp.arange(count)
+    order = jnp.lexsort((-crowding, group))
+    return tree_index(snapshots, order[indices % available]), indices >= available
 
 
-def _changed(parents: Snapshot, genes: Float[Array, "members genes"], stage: Int[Array, " members"]) -> Snapshot:
-    """Stacked policies like their parents but for the weights, and the stage that these are from."""
+def _with_genes(parents: Snapshot, genes: Float[Array, "members genes"], stage: Int[Array, " members"]) -> Snapshot:
+    """Return stacked policies like their parents, but with other weights, which were made in ``stage``."""
     network = from_param_vector(parents.network, genes)
-    nothing = jnp.full_like(parents.objective, -1)
-    return Snapshot(network, parents.normaliser, parents.returns, parents.preference, stage.astype(jnp.int32), nothing)
+    objective = jnp.full_like(parents.objective, NO_OBJECTIVE)
+    return Snapshot(
+        network, parents.normaliser, parents.returns, parents.preference, stage.astype(jnp.int32), objective
+    )
 
 
 @eqx.filter_jit
-def _program(
-    system: System,
+def _run_generations(
+    environment: Environment,
     state: EvolutionState,
     selection: Selection,
     variation: VariationOperator,
@@ -197,46 +202,50 @@ def _program(
     episodes: int,
     steps: int,
     mesh: Mesh,
-) -> tuple[EvolutionState, ChunkMetrics]:
-    """Some generations. The policies of one are all judged by the same episodes, those of the next by others."""
+) -> tuple[EvolutionState, ChunkResult]:
+    """Run some generations. All policies of a generation are evaluated in the same episodes, which change with it."""
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def one_step(arrays: EvolutionState, _: None) -> tuple[EvolutionState, Scalar]:
-        now: EvolutionState = eqx.combine(arrays, rest)
-        next_key, episode_key, breeding_key = jax.random.split(now.key, 3)
+        state: EvolutionState = eqx.combine(arrays, rest)
+        next_key, episode_key, breeding_key = jax.random.split(state.key, 3)
         keys = jax.random.split(episode_key, episodes)
-        parents, first = now.members, ~jnp.any(jnp.isfinite(now.points))
+        parents, first = state.members, ~jnp.any(jnp.isfinite(state.points))
         genes = to_param_vector(parents.network)
 
-        def children(brood: Offspring) -> Snapshot:
-            own = tree_index(parents, brood.base)
-            return _changed(own, brood.genes, jnp.where(first, own.stage, stage))
+        def make_children(offspring: Offspring) -> Snapshot:
+            base = tree_index(parents, offspring.base)
+            return _with_genes(base, offspring.genes, jnp.where(first, base.stage, stage))
 
-        def evaluate(brood: Offspring) -> tuple[Float[Array, "members 3"], EpisodeMeans]:
-            means = _played(system, children(brood), keys, mesh)
+        def evaluate(offspring: Offspring) -> tuple[Float[Array, "members 3"], EpisodeMeans]:
+            means = _evaluate(environment, make_children(offspring), keys, mesh)
             return jnp.mean(means.reward, axis=1), means
 
-        found, means = run_generation(selection, variation, evaluate, genes, now.points, breeding_key)
-        offspring = children(found.brood)
-        snapshots = now.policy_archive.insert(offspring, found.judged, jnp.ones(found.judged.shape[0], bool))
-        members = tree_index(tree_concat(parents, offspring), found.survivors)
-        after = EvolutionState(members, found.points, now.scale, snapshots, next_key)
-        return eqx.filter(after, eqx.is_array), jnp.mean(means.violated_any)
+        result, means = run_generation(selection, variation, evaluate, genes, state.points, breeding_key)
+        children = make_children(result.offspring)
+        archive = state.policy_archive.insert(
+            children, result.offspring_points, jnp.ones(result.offspring_points.shape[0], bool)
+        )
+        members = tree_index(tree_concat(parents, children), result.survivors)
+        state = EvolutionState(members, result.points, state.scale, archive, next_key)
+        return eqx.filter(state, eqx.is_array), jnp.mean(means.violated_any)
 
-    arrays, violated = jax.lax.scan(one_step, arrays, None, length=steps)
-    after = replicate(eqx.combine(arrays, rest), mesh)
-    archive = after.policy_archive.archive
-    return after, ChunkMetrics(archive.points, archive.valid, jnp.mean(violated))
+    arrays, violation_rates = jax.lax.scan(one_step, arrays, None, length=steps)
+    state = replicate(eqx.combine(arrays, rest), mesh)
+    archive = state.policy_archive.archive
+    return state, ChunkResult(archive.points, archive.valid, TrainingMetrics(jnp.mean(violation_rates)))
 
 
-def _played(system: System, policies: Snapshot, keys: RandomKey, mesh: Mesh) -> EpisodeMeans:
-    """An episode for every policy and key, in the form that is deployed; means, [members, keys, ...]."""
-    stack = NeuralPolicy(policies.network, policies.normaliser, policies.preference)
-    arrays, rest = eqx.partition(stack, eqx.is_array)
+def _evaluate(environment: Environment, members: Snapshot, keys: RandomKey, mesh: Mesh) -> EpisodeMeans:
+    """Simulate an episode for every policy, in its deployed form, and every key; means, [members, keys, ...]."""
+    policies = NeuralPolicy(members.network, members.normaliser, members.preference)
+    arrays, rest = eqx.partition(policies, eqx.is_array)
 
-    def play(arrays: NeuralPolicy, keys: RandomKey) -> EpisodeMeans:
-        return jax.vmap(lambda one: rollout_means(system, eqx.combine(one, rest), keys))(arrays)
+    def evaluate(arrays: NeuralPolicy, keys: RandomKey) -> EpisodeMeans:
+        return rollout_stack(environment, eqx.combine(arrays, rest), keys)
 
     if mesh.size > 1:
-        play = jax.shard_map(play, mesh=mesh, in_specs=(BY_MEMBER, REPLICATED), out_specs=BY_MEMBER, check_vma=False)
-    return play(arrays, keys)
+        evaluate = jax.shard_map(
+            evaluate, mesh=mesh, in_specs=(BY_MEMBER, REPLICATED), out_specs=BY_MEMBER, check_vma=False
+        )
+    return evaluate(arrays, keys)

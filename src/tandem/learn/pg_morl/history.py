@@ -1,4 +1,4 @@
-"""What training did: under which weight, from where, how far. The latest records, in a ring of fixed size."""
+"""The history of training: a ring buffer of the latest records."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tandem.feel.types import Array
 
 
 class History(eqx.Module):
-    """A record is the change of a policy's mean rewards over so many training steps under a weight."""
+    """Records: the change of a policy's mean rewards over some training steps with a weight."""
 
     weights: Float[Array, "records 3"]
     before: Float[Array, "records 3"]
     change: Float[Array, "records 3"]
-    count: Int[Array, ""]  # ever written
+    count: Int[Array, ""]  # records ever written
 
     @classmethod
     def init(cls, capacity: int) -> History:
-        """Without any."""
-        nothing = jnp.zeros((capacity, 3), float)
-        return cls(nothing, nothing, nothing, jnp.zeros((), jnp.int32))
+        """Make an empty history."""
+        zeros = jnp.zeros((capacity, 3), float)
+        return cls(zeros, zeros, zeros, jnp.zeros((), jnp.int32))
 
     @property
     def valid(self) -> Bool[Array, " records"]:
-        """Which are there."""
+        """Mask of the slots that hold a record."""
         return jnp.arange(len(self.weights)) < self.count
 
     def append(
@@ -35,16 +35,16 @@ class History(eqx.Module):
         change: Float[Array, "members 3"],
         valid: Bool[Array, " members"],
     ) -> History:
-        """With these, in place of the oldest; no more at once than there is room for."""
+        """Replace the oldest records by the valid ones of these, which must not be more than the capacity."""
         capacity = len(self.weights)
-        place = jnp.where(valid, (self.count + jnp.cumsum(valid) - 1) % capacity, capacity)
+        slots = jnp.where(valid, (self.count + jnp.cumsum(valid) - 1) % capacity, capacity)
 
-        def written(old: Array, new: Array) -> Array:
-            return old.at[place].set(new, mode="drop")
+        def write(old: Array, new: Array) -> Array:
+            return old.at[slots].set(new, mode="drop")
 
         return History(
-            written(self.weights, weights),
-            written(self.before, before),
-            written(self.change, change),
+            write(self.weights, weights),
+            write(self.before, before),
+            write(self.change, change),
             self.count + jnp.sum(valid, dtype=jnp.int32),
         )

@@ -1,7 +1,7 @@
-"""Performance buffers: learners to go on from, the best few in every direction of objective space.
+"""Performance buffers: policies to continue training from, the best few in every direction of objective space.
 
-An archive keeps what nothing dominates; buffers also keep what is dominated, where there is nothing better in its
-direction, so that training can set out from all over the front.
+Unlike an archive, buffers also keep dominated policies if there is nothing better in their direction, so that training
+can start everywhere along the front.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from tandem.pareto import assign_slots, interior_simplex, store
 from tandem.pareto.scaling import ObjectiveScaler
 from tandem.tree import tree_zeros
 
-OUTER_ANGLE = 1e-3  # the least share of any objective in a direction
+MIN_COMPONENT = 1e-3  # smallest share of an objective in a direction
 
 
 class PerformanceBuffer(eqx.Module):
-    """Slots for ``directions`` times ``depth`` learners, whichever directions they lie in."""
+    """Slots for ``directions`` times ``depth`` train states, in any directions."""
 
     points: Float[Array, "slots 3"]  # mean rewards
     valid: Bool[Array, " slots"]
     kept: TrainState
     directions: int = eqx.field(static=True)
-    depth: int = eqx.field(static=True)  # most in a direction
+    depth: int = eqx.field(static=True)  # largest number in a direction
 
     @classmethod
     def init(cls, directions: int, depth: int, like: TrainState) -> PerformanceBuffer:
-        """Without any, for a stack of learners like these."""
+        """Make an empty buffer for stacks of train states like this one."""
         slots = directions * depth
-        nowhere = jnp.full((slots, 3), -jnp.inf, float)
-        return cls(nowhere, jnp.zeros(slots, bool), tree_zeros(slots, like), directions, depth)
+        points = jnp.full((slots, 3), -jnp.inf, float)
+        return cls(points, jnp.zeros(slots, bool), tree_zeros(slots, like), directions, depth)
 
-    def insert(self, new: TrainState, rewards: Float[Array, "members 3"], space: ObjectiveScaler) -> PerformanceBuffer:
-        """With those of a stack kept that are among the farthest out in their direction, on a scale as of now."""
+    def insert(self, new: TrainState, rewards: Float[Array, "members 3"], scaler: ObjectiveScaler) -> PerformanceBuffer:
+        """Keep those of a stack that are among the farthest out in their direction, on the current scale."""
         slots = self.valid.shape[0]
-        everyone = jnp.concatenate([self.points, rewards])
-        there = jnp.concatenate([self.valid, jnp.all(jnp.isfinite(rewards), axis=1)])
-        best = best_by_direction(space.scale(everyone), there, self.directions, self.depth)
+        points = jnp.concatenate([self.points, rewards])
+        valid = jnp.concatenate([self.valid, jnp.all(jnp.isfinite(rewards), axis=1)])
+        best = best_by_direction(scaler.scale(points), valid, self.directions, self.depth)
         stays, enters = best[:slots], best[slots:]
         places = assign_slots(stays, enters)
         points = store(jnp.where(stays[:, None], self.points, -jnp.inf), places, rewards)
@@ -52,13 +52,13 @@ class PerformanceBuffer(eqx.Module):
 def best_by_direction(
     points: Float[Array, "points 3"], valid: Bool[Array, " points"], directions: int, depth: int
 ) -> Bool[Array, " points"]:
-    """The mask of the ``depth`` rescaled points that lie farthest out in each direction; of equal ones the first."""
-    rays = interior_simplex(directions, OUTER_ANGLE)
+    """Return the mask of the ``depth`` scaled points farthest out in each direction; of equal ones the first."""
+    rays = interior_simplex(directions, MIN_COMPONENT)
     rays /= np.linalg.norm(rays, axis=1, keepdims=True)
-    out = jnp.where(valid[:, None], jnp.maximum(points, 0.0), 0.0)
-    direction = jnp.argmax(out @ jnp.asarray(rays.T, float), axis=1)
-    distance = jnp.linalg.norm(out, axis=1)
+    positive = jnp.where(valid[:, None], jnp.maximum(points, 0.0), 0.0)
+    direction = jnp.argmax(positive @ jnp.asarray(rays.T, float), axis=1)
+    distance = jnp.linalg.norm(positive, axis=1)
     index = jnp.arange(len(points))
     farther = (distance[:, None] > distance) | ((distance[:, None] == distance) & (index[:, None] < index))
-    rivals = valid[:, None] & (direction[:, None] == direction) & farther
-    return valid & (jnp.sum(rivals, axis=0) < depth)
+    competitors = valid[:, None] & (direction[:, None] == direction) & farther
+    return valid & (jnp.sum(competitors, axis=0) < depth)

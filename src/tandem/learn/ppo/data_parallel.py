@@ -1,7 +1,7 @@
-"""Devices that train one learner together: each plays some of the episodes and works on a part of every minibatch.
+"""Data parallelism: several devices train one policy. Each simulates some episodes and a part of every minibatch.
 
-They exchange what they played and the means of their gradients, so that they learn what one of them would learn alone,
-up to rounding.
+The devices exchange their trajectories and the means of their gradients, so that the result is that of one device, up
+to rounding.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Tree = TypeVar("Tree")
 
 @dataclass(frozen=True)
 class DataParallel:
-    """The devices along an axis of a mesh, inside a ``shard_map``; or one device that has no one to share with."""
+    """The devices along an axis of a mesh, inside a ``shard_map``; with ``size`` 1, no data parallelism."""
 
     size: int = 1
-    axis: str = "team"
+    axis: str = "episodes"
 
     def shard(self, tree: Tree) -> Tree:
-        """This device's part of rows that all of them hold."""
+        """Return this device's part of rows that all devices hold."""
         if self.size == 1:
             return tree
 
@@ -35,11 +35,11 @@ class DataParallel:
         return cast(Tree, jax.tree.map(part, tree))
 
     def all_gather(self, tree: Tree) -> Tree:
-        """The rows of all of them, in order."""
+        """Concatenate the rows of all devices, in order."""
         return tree if self.size == 1 else cast(Tree, jax.lax.all_gather(tree, self.axis, tiled=True))
 
     def pmean(self, value: Array) -> Array:
-        """The mean over all of them."""
+        """Return the mean over all devices."""
         return value if self.size == 1 else jax.lax.pmean(value, self.axis)  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation, one objective beside the other."""
+"""Generalised advantage estimation (GAE), for each objective separately."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ PerRound = Float[Array, "rounds 3"]
 
 
 def compute_gae(
-    rewards: PerRound, values: PerRound, last_value: Objectives, discount: Scalar | float, trace: Scalar | float
+    rewards: PerRound, values: PerRound, last_value: Objectives, gamma: Scalar | float, gae_lambda: Scalar | float
 ) -> PerRound:
-    """A_t = sum over k of (discount trace)^k delta_{t+k}, delta_t = r_t + discount V_{t+1} - V_t, for each objective.
+    """A_t = sum over k of (gamma lambda)^k delta_{t+k}, delta_t = r_t + gamma V_{t+1} - V_t, for each objective.
 
-    An episode ends because time is up, not because the fleet does: the value of the state it ends in counts.
+    Episodes are truncated, not terminated: the advantages include the value of the state after the last round.
     """
-    following = jnp.concatenate([values[1:], last_value[None]])
-    errors = rewards + discount * following - values
+    next_values = jnp.concatenate([values[1:], last_value[None]])
+    errors = rewards + gamma * next_values - values
 
     def backwards(later: Objectives, error: Objectives) -> tuple[Objectives, Objectives]:
-        now = error + discount * trace * later
-        return now, now
+        advantage = error + gamma * gae_lambda * later
+        return advantage, advantage
 
-    _, found = jax.lax.scan(backwards, jnp.zeros_like(last_value), errors, reverse=True)
-    return found
+    _, advantages = jax.lax.scan(backwards, jnp.zeros_like(last_value), errors, reverse=True)
+    return advantages
