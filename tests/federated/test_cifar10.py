@@ -80,7 +80,7 @@ def test_parquet(tmp_path: Path, column: str) -> None:
         assert found.images.dtype == np.uint8
 
 
-def test_a_digest_tells_data_apart_and_asks_for_no_images(tmp_path: Path) -> None:
+def test_the_digest_differs_between_data_and_decodes_no_images(tmp_path: Path) -> None:
     here, there, other = (tmp_path / name for name in ("here", "there", "other"))
     for folder in (here, there, other):
         folder.mkdir()
@@ -92,29 +92,29 @@ def test_a_digest_tells_data_apart_and_asks_for_no_images(tmp_path: Path) -> Non
     assert find_cifar10(here).digest() != digests[0]
 
 
-def refused(folder: Path, said: str) -> None:
-    with pytest.raises(InputError, match=said) as caught:
+def refused(folder: Path, pattern: str) -> None:
+    with pytest.raises(InputError, match=pattern) as caught:
         both(folder)
     assert str(folder) in str(caught.value)
     assert str(caught.value).endswith(".")
 
 
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
-    refused(tmp_path / "none", "is not a folder; accuracy.task.path names one")
+def test_an_incomplete_or_damaged_folder_is_refused_with_its_path(tmp_path: Path) -> None:
+    refused(tmp_path / "none", r"is not a folder; accuracy\.task\.path")
     refused(tmp_path, "holds no train images")
     images, labels = pictures(2)
     write_parquet(tmp_path / "train.parquet", images, labels)
     refused(tmp_path, "holds no test images")
     (tmp_path / "test.parquet").write_bytes(b"PAR1 not really")
-    refused(tmp_path, "cannot be read as Parquet")
+    refused(tmp_path, r"test\.parquet.*Parquet")
     write_parquet(tmp_path / "test.parquet", images[:, :16], labels)
     refused(tmp_path, r"row 0: img is 32 by 16 pixels where CIFAR-10 has 32 by 32")
     write_parquet(tmp_path / "test.parquet", images, [3, 10])
-    refused(tmp_path, "label is not a number from 0 to 9")
+    refused(tmp_path, "label .* from 0 to 9")
     pyarrow.parquet.write_table(pyarrow.table({"picture": [1], "label": [1]}), tmp_path / "test.parquet")
     refused(tmp_path, r"no column 'img' of structs with 'bytes'.*\(it has picture, label\)")
     pyarrow.parquet.write_table(pyarrow.table({"img": [{"bytes": b"no"}], "label": [1]}), tmp_path / "test.parquet")
-    refused(tmp_path, "row 0: img.bytes is not an image")
+    refused(tmp_path, r"row 0: img\.bytes")
 
 
 class Evil:
@@ -129,7 +129,7 @@ def test_damaged_batches_are_refused_and_run_nothing(tmp_path: Path) -> None:
     batch.write_bytes(whole[:100])
     refused(tmp_path, "is not a CIFAR-10 batch")
     batch.write_bytes(pickle.dumps(Evil()))
-    refused(tmp_path, "which no batch of images needs")
+    refused(tmp_path, r"posix\.system")
     batch.write_bytes(pickle.dumps({b"data": np.zeros((2, 5), np.uint8), b"labels": [1, 2]}))
     refused(tmp_path, r"data is uint8\[2, 5\]")
     batch.write_bytes(pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}))
@@ -142,7 +142,7 @@ real = pytest.mark.skipif("TANDEM_CIFAR10" not in os.environ, reason="TANDEM_CIF
 
 
 @real
-def test_the_real_one() -> None:
+def test_a_real_copy_is_read() -> None:
     train, test = both(Path(os.environ["TANDEM_CIFAR10"]))
     assert train.images.shape == (50_000, 32, 32, 3)
     assert test.images.shape == (10_000, 32, 32, 3)
@@ -151,7 +151,7 @@ def test_the_real_one() -> None:
 
 
 @real
-def test_the_shipped_model_is_as_good_as_it_says_and_of_the_recipe() -> None:
+def test_the_shipped_model_has_the_stated_accuracy_and_fingerprint() -> None:
     task = Cifar10(Cifar10TaskConfig(path=Path(os.environ["TANDEM_CIFAR10"])))
     assert task.shipped is not None
     model, (_, note) = read_pretrained(task, task.shipped), read_arrays(task.shipped)

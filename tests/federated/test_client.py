@@ -1,4 +1,4 @@
-"""Requests come, are served, become samples, are trained on: by hand, and for any course of events."""
+"""Requests arrive, are served, become samples and are trained on: worked examples, and invariants of any sequence."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.federated import client as one
+from tandem.federated import client
 from tandem.federated.client import ClientState
 from tandem.federated.data import Pool, sample_requests
 from tandem.federated.drift import DriftParameters, init_device_drift
@@ -18,7 +18,7 @@ from tandem.federated.tasks.models import Perceptron
 from tandem.scenario.plugins import DriftConfig
 
 NO_DRIFT = DriftParameters.from_config(DriftConfig(appearance=0, classes=0))
-WORLD = init_device_drift(jax.random.key(5), jnp.asarray(0), 10)
+DRIFT = init_device_drift(jax.random.key(5), jnp.asarray(0), 10)
 QUEUE, BUFFER, AT_ONCE = 64, 64, 40
 
 
@@ -29,23 +29,23 @@ def fresh() -> ClientState:
 
 @eqx.filter_jit
 def _receive(device: ClientState, pool: Pool, admitted: Any) -> ClientState:
-    return one.enqueue(device, pool, NO_DRIFT, WORLD, admitted, jnp.zeros(()), AT_ONCE)
+    return client.enqueue(device, pool, NO_DRIFT, DRIFT, admitted, jnp.zeros(()), AT_ONCE)
 
 
-# Numbers go in as arrays: plain ones would be compiled in, every one anew.
+# Numbers are passed as arrays: Python numbers would be compile-time constants.
 def receive(device: ClientState, pool: Pool, admitted: float) -> ClientState:
     return _receive(device, pool, jnp.asarray(admitted, float))
 
 
-_serve, _trained = eqx.filter_jit(one.serve), eqx.filter_jit(one.finish_training)
+_serve, _finish = eqx.filter_jit(client.serve), eqx.filter_jit(client.finish_training)
 
 
 def serve(device: ClientState, serving: bool, factor: float, limit: float) -> ClientState:
     return _serve(device, jnp.asarray(serving), jnp.asarray(factor, float), jnp.asarray(limit, float))
 
 
-def trained(device: ClientState, train: bool, in_time: bool) -> ClientState:
-    return _trained(device, jnp.asarray(train), jnp.asarray(in_time), device.model)
+def finish(device: ClientState, train: bool, in_time: bool) -> ClientState:
+    return _finish(device, jnp.asarray(train), jnp.asarray(in_time), device.model)
 
 
 def waiting(device: ClientState) -> list[int]:
@@ -58,7 +58,7 @@ def buffered(device: ClientState) -> list[int]:
     return [int(image.max()) for image in images]
 
 
-def test_fractions_of_requests_arrive_in_the_end(numbered_pool: Pool) -> None:
+def test_fractions_of_requests_are_carried_over(numbered_pool: Pool) -> None:
     device = fresh()
     counts = []
     for _ in range(4):
@@ -67,13 +67,13 @@ def test_fractions_of_requests_arrive_in_the_end(numbered_pool: Pool) -> None:
     assert counts == [2, 5, 8, 11]  # 2.75, 5.5, 8.25, 11
 
 
-def test_requests_are_numbered_and_drawn_by_number(numbered_pool: Pool) -> None:
+def test_a_request_depends_on_its_serial_number_alone(numbered_pool: Pool) -> None:
     at_once = receive(fresh(), numbered_pool, 12.0)
     in_parts = receive(receive(fresh(), numbered_pool, 5.0), numbered_pool, 7.0)
     assert waiting(at_once) == waiting(in_parts)
     assert waiting(at_once) == [
         int(n)
-        for n in eqx.filter_jit(sample_requests)(numbered_pool, NO_DRIFT, WORLD, jnp.arange(12), jnp.zeros(())).images[
+        for n in eqx.filter_jit(sample_requests)(numbered_pool, NO_DRIFT, DRIFT, jnp.arange(12), jnp.zeros(())).images[
             :, 0, 0, 0
         ]
     ]
@@ -96,7 +96,7 @@ def test_requests_become_samples(numbered_pool: Pool, factor: float, sources: li
     assert int(device.waiting_count) == 0
 
 
-def test_the_odd_request_is_carried_over(numbered_pool: Pool) -> None:
+def test_a_request_without_a_sample_counts_for_the_next(numbered_pool: Pool) -> None:
     device = serve(receive(fresh(), numbered_pool, 5.0), True, 0.5, 60.0)
     device = receive(device, numbered_pool, 3.0)
     images = waiting(device)
@@ -111,7 +111,7 @@ def test_views_of_one_request_differ(numbered_pool: Pool) -> None:
     assert len(set(np.asarray(device.buffer.labels)[:2])) == 1
 
 
-def test_what_does_not_fit_is_counted(numbered_pool: Pool) -> None:
+def test_overflow_is_counted(numbered_pool: Pool) -> None:
     device = fresh()
     for _ in range(2):
         device = receive(device, numbered_pool, 40.0)
@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_counted(numbered_pool: Pool) -> None:
     assert (int(device.waiting_count), int(device.counters.unkept_requests)) == (AT_ONCE, 10)
 
 
-def test_a_device_that_does_not_serve_stays_as_it_is(numbered_pool: Pool) -> None:
+def test_a_client_that_does_not_serve_is_unchanged(numbered_pool: Pool) -> None:
     device = receive(fresh(), numbered_pool, 9.0)
     after = serve(device, False, 1.0, 60.0)
     assert waiting(after) == waiting(device)
@@ -133,10 +133,10 @@ def test_a_device_that_does_not_serve_stays_as_it_is(numbered_pool: Pool) -> Non
 def test_a_late_update_loses_its_samples_and_leaves_the_model(numbered_pool: Pool) -> None:
     device = serve(receive(fresh(), numbered_pool, 9.0), True, 1.0, 60.0)
     other = jax.tree.map(lambda leaf: leaf + 1, device.model)
-    late = _trained(device, jnp.asarray(True), jnp.asarray(False), other)
+    late = _finish(device, jnp.asarray(True), jnp.asarray(False), other)
     assert (int(late.buffer_count), int(late.counters.lost), int(late.counters.trained)) == (0, 9, 0)
     assert jax.tree.all(jax.tree.map(np.array_equal, late.model, device.model))
-    in_time = _trained(device, jnp.asarray(True), jnp.asarray(True), other)
+    in_time = _finish(device, jnp.asarray(True), jnp.asarray(True), other)
     assert (int(in_time.counters.lost), int(in_time.counters.trained)) == (0, 9)
     assert jax.tree.all(jax.tree.map(np.array_equal, in_time.model, other))
 
@@ -148,7 +148,7 @@ rounds = st.lists(
 
 @settings(deadline=None, max_examples=40)
 @given(course=rounds, factor=st.sampled_from([0.25, 1 / 3, 0.5, 1.0, 1.5, 2.0, 3.0]), limit=st.floats(1, 64))
-def test_nothing_is_lost_and_nothing_made_up(
+def test_requests_and_samples_are_conserved(
     numbered_pool: Pool, course: list[tuple[float, str]], factor: float, limit: float
 ) -> None:
     device, fluid, trained_on = fresh(), 0.0, 0
@@ -157,7 +157,7 @@ def test_nothing_is_lost_and_nothing_made_up(
             device = serve(device, True, factor, limit)
         else:
             trained_on += int(device.buffer_count) if mode == "train" else 0
-            device = trained(device, True, mode == "train")
+            device = finish(device, True, mode == "train")
         device = receive(device, numbered_pool, admitted)
         fluid += admitted
         tally = {name: int(count) for name, count in vars(device.counters).items()}
@@ -173,7 +173,7 @@ def test_nothing_is_lost_and_nothing_made_up(
 
 
 def test_nothing_compiles_twice(numbered_pool: Pool) -> None:
-    program = jax.jit(one.serve)
+    program = jax.jit(client.serve)
     device = fresh()
     for admitted in (0.0, 3.5, 40.0):
         device = program(

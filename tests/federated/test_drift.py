@@ -1,4 +1,4 @@
-"""The world changes smoothly, for each device in its own way, as the seed says and nothing else."""
+"""Drift is smooth, differs between devices, and depends on the seed alone."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tandem.federated.drift import DeviceDrift, DriftParameters, drift_at, init_
 from tandem.federated.image_drift import NUM_TRANSFORMS, ROTATION_PER_UNIT, SHIFT_PER_UNIT, apply_drift, shifted_view
 from tandem.scenario.plugins import DriftConfig
 
-SETTINGS = DriftParameters.from_config(DriftConfig())
+PARAMETERS = DriftParameters.from_config(DriftConfig())
 # Compiled once, as they are used.
 drift_at, sample_requests, apply_drift = (eqx.filter_jit(f) for f in (drift_at, sample_requests, apply_drift))
 
@@ -26,26 +26,26 @@ def draw(seed: Any, device: Any) -> DeviceDrift:
     return init_device_drift(jax.random.key(seed), device, 10)
 
 
-def world(device: int, seed: int = 0) -> DeviceDrift:
+def drift_of(device: int, seed: int = 0) -> DeviceDrift:
     return draw(jnp.asarray(seed), jnp.asarray(device))
 
 
-def test_at_time_0_nothing_has_changed() -> None:
-    shares, look = drift_at(world(3), SETTINGS, 10, jnp.zeros(()))
+def test_there_is_no_drift_at_time_0() -> None:
+    shares, look = drift_at(drift_of(3), PARAMETERS, 10, jnp.zeros(()))
     np.testing.assert_allclose(shares, 0.1)
     np.testing.assert_array_equal(look, 0)
 
 
-def test_devices_differ_and_have_something_in_common() -> None:
+def test_devices_share_a_part_of_the_drift() -> None:
     times = jnp.linspace(0, 3000, 200)
 
-    def features(settings: DriftParameters, device: int) -> np.ndarray:
-        return np.asarray(jax.vmap(lambda t: drift_at(world(device), settings, 10, t)[1])(times))
+    def features(parameters: DriftParameters, device: int) -> np.ndarray:
+        return np.asarray(jax.vmap(lambda t: drift_at(drift_of(device), parameters, 10, t)[1])(times))
 
     alike = [features(DriftParameters.from_config(DriftConfig(shared=1)), n) for n in (0, 1)]
     np.testing.assert_array_equal(*alike)
     apart = [features(DriftParameters.from_config(DriftConfig(shared=0)), n) for n in (0, 1)]
-    between = [features(SETTINGS, n) for n in (0, 1)]
+    between = [features(PARAMETERS, n) for n in (0, 1)]
 
     def distance(a: np.ndarray, b: np.ndarray) -> float:
         return float(np.mean((a - b) ** 2))
@@ -55,18 +55,18 @@ def test_devices_differ_and_have_something_in_common() -> None:
 
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 1000), time_s=st.floats(-5, 1e5))
-def test_shares_are_shares(seed: int, time_s: float) -> None:
-    shares, look = drift_at(world(1, seed), SETTINGS, 10, jnp.asarray(time_s))
+def test_class_shares_are_positive_and_sum_to_1(seed: int, time_s: float) -> None:
+    shares, look = drift_at(drift_of(1, seed), PARAMETERS, 10, jnp.asarray(time_s))
     assert np.all(np.asarray(shares) > 0)
     np.testing.assert_allclose(np.sum(shares), 1, atol=1e-5)
     assert np.all(np.isfinite(look))
 
 
-def test_what_is_near_in_time_is_alike() -> None:
-    """The distance from time 0 grows to its end within a few time scales, over many worlds."""
+def test_drift_grows_smoothly_with_time() -> None:
+    """Over many seeds, the distance from time 0 grows and saturates within a few time scales."""
 
     def far(time_s: float) -> float:
-        looks = [drift_at(world(0, seed), SETTINGS, 10, jnp.asarray(time_s))[1] for seed in range(60)]
+        looks = [drift_at(drift_of(0, seed), PARAMETERS, 10, jnp.asarray(time_s))[1] for seed in range(60)]
         return float(np.mean(np.square(looks)))
 
     distances = [far(t) for t in (1, 10, 50, 300)]
@@ -75,15 +75,15 @@ def test_what_is_near_in_time_is_alike() -> None:
     assert 1.5 < distances[-1] < 2.5  # 2 (1 - correlation)
 
 
-def test_requests_follow_the_shares(numbered_pool: Pool) -> None:
+def test_requests_follow_the_class_shares(numbered_pool: Pool) -> None:
     time_s = jnp.asarray(200.0)
-    shares, _ = drift_at(world(0), SETTINGS, 10, time_s)
-    labels = sample_requests(numbered_pool, SETTINGS, world(0), jnp.arange(20_000), time_s).labels
+    shares, _ = drift_at(drift_of(0), PARAMETERS, 10, time_s)
+    labels = sample_requests(numbered_pool, PARAMETERS, drift_of(0), jnp.arange(20_000), time_s).labels
     found = np.bincount(np.asarray(labels), minlength=10) / 20_000
     np.testing.assert_allclose(found, shares, atol=0.015)
 
 
-def test_no_look_no_change() -> None:
+def test_appearance_0_changes_nothing() -> None:
     images = jax.random.uniform(jax.random.key(0), (3, 8, 8, 1))
     np.testing.assert_allclose(apply_drift(images, jnp.zeros(NUM_TRANSFORMS)), images, atol=1e-5)
 
@@ -102,7 +102,7 @@ def test_moving_is_bilinear_interpolation(rotation: float, right: float, down: f
 
 @settings(deadline=None, max_examples=20)
 @given(look=st.lists(st.floats(-20, 20), min_size=NUM_TRANSFORMS, max_size=NUM_TRANSFORMS))
-def test_a_sensor_holds_what_it_can(look: list[float]) -> None:
+def test_pixels_stay_within_bounds(look: list[float]) -> None:
     images = jax.random.uniform(jax.random.key(0), (2, 4, 4, 3))
     found = np.asarray(apply_drift(images, jnp.asarray(look)))
     assert found.min() >= 0
@@ -115,4 +115,4 @@ def test_the_first_view_is_the_image_itself() -> None:
     np.testing.assert_array_equal(views[0], images[0])
     np.testing.assert_array_equal(views[1], jnp.roll(images[1], 1, 0))
     np.testing.assert_array_equal(views[4], jnp.roll(images[4], -1, 1))
-    np.testing.assert_array_equal(views[5], jnp.roll(images[5], 1, 0))  # the fifth begins anew
+    np.testing.assert_array_equal(views[5], jnp.roll(images[5], 1, 0))  # after four sides the first again

@@ -1,4 +1,4 @@
-"""Gradient descent and averaging, against NumPy that was written without looking at them."""
+"""Gradient descent and averaging, compared with an independent NumPy implementation."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from hypothesis.extra import numpy as hnp
 
 from tandem.federated.data import Samples
 from tandem.federated.fedavg import FedAvg, count_correct, federated_average, gradient
-from tandem.federated.ragged import PART, capacity_for
+from tandem.federated.ragged import BLOCK_SIZE, capacity_for
 from tandem.federated.tasks.models import ConvolutionalNetwork, Dense, Perceptron, weight_count
 
-CAPACITY = 3 * PART
+CAPACITY = 3 * BLOCK_SIZE
 # Compiled once, as they are used.
 gradient, local_update, count_correct = (eqx.filter_jit(f) for f in (gradient, FedAvg().local_update, count_correct))
 federated_average = eqx.filter_jit(federated_average)
 
 
 def some_samples(count: int, seed: int = 0, garbage: int = 0) -> Samples:
-    """So many real ones, then padding that must not matter."""
+    """So many real samples, then padding that must not matter."""
     draw = np.random.default_rng(seed)
     images, labels = draw.integers(0, 256, (CAPACITY, 8, 8, 1)), draw.integers(0, 10, CAPACITY)
     images[count:] = garbage
@@ -56,7 +56,7 @@ def trained_by_hand(model: Perceptron, samples: Samples, count: int, iterations:
     return [w1, b1, w2, b2]
 
 
-@pytest.mark.parametrize(("count", "iterations"), [(1, 1), (PART, 3), (PART + 5, 3), (CAPACITY, 2)])
+@pytest.mark.parametrize(("count", "iterations"), [(1, 1), (BLOCK_SIZE, 3), (BLOCK_SIZE + 5, 3), (CAPACITY, 2)])
 def test_local_update_is_full_batch_gradient_descent(count: int, iterations: int) -> None:
     samples = some_samples(count, garbage=77)
     found = local_update(perceptron(), samples, jnp.asarray(count), jnp.asarray(float(iterations)), jnp.asarray(0.3))
@@ -79,13 +79,13 @@ def test_padding_does_not_matter(count: int, garbage: int) -> None:
     assert right[0] == right[1] <= count
 
 
-def test_no_samples_no_change() -> None:
+def test_without_samples_the_model_does_not_change() -> None:
     found = local_update(perceptron(), some_samples(0), jnp.asarray(0), jnp.asarray(3.0), jnp.asarray(1.0))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(perceptron()), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_right_answers_are_counted() -> None:
+def test_correct_answers_are_counted() -> None:
     samples, model = some_samples(40), perceptron()
     x = np.asarray(samples.images)[:40].reshape(40, -1) / 255 * 2 - 1
     hidden = np.maximum(x @ np.asarray(model.hidden.weight) + np.asarray(model.hidden.bias), 0)
@@ -122,18 +122,18 @@ def test_federated_average_is_the_weighted_mean(models: Any, samples: Any, order
     np.testing.assert_allclose(average(models[order], samples[order]), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_who_has_no_samples_does_not_count_even_if_it_diverged() -> None:
+def test_a_diverged_client_without_samples_does_not_enter_the_average() -> None:
     stack = jnp.asarray([[1.0], [jnp.nan]])
     assert federated_average(jnp.zeros(1), stack, jnp.asarray([5.0, 0.0])) == 1.0
 
 
-def test_the_networks_update_is_the_papers() -> None:
+def test_an_update_of_the_network_has_the_papers_size() -> None:
     weights = weight_count(ConvolutionalNetwork.init(jax.random.key(0)))
     assert weights == 50_154
     assert abs(4 * weights / 200_000 - 1) < 0.01  # G = 200 KB
 
 
-def test_a_convolution_is_a_convolution() -> None:
+def test_the_matrix_product_is_a_convolution() -> None:
     from scipy.signal import correlate
 
     images = jax.random.uniform(jax.random.key(1), (2, 6, 6, 3))
@@ -145,5 +145,7 @@ def test_a_convolution_is_a_convolution() -> None:
     np.testing.assert_allclose(layer(images)[1, :, :, 5], expected, atol=1e-5)
 
 
-def test_capacity_is_a_whole_number_of_parts() -> None:
-    assert [capacity_for(n) for n in (0, 1, PART, PART + 1, 200)] == [PART, PART, PART, 2 * PART, 208]
+def test_capacity_is_a_whole_number_of_blocks() -> None:
+    counts = (0, 1, BLOCK_SIZE, BLOCK_SIZE + 1, 200)
+    assert [capacity_for(count) // BLOCK_SIZE for count in counts] == [1, 1, 1, 2, 13]
+    assert capacity_for(200) == 208

@@ -14,7 +14,7 @@ from tandem.errors import InputError
 from tandem.federated.tasks import pretraining
 from tandem.federated.tasks.base import Cifar10, Digits, PretrainConfig, Task
 from tandem.federated.tasks.models import weight_count
-from tandem.federated.tasks.pretraining import Progressed, augment, cache_path, load_pretrained, pretrain
+from tandem.federated.tasks.pretraining import PretrainProgress, augment, cache_path, load_pretrained, pretrain
 from tandem.io.tree_io import flatten_arrays, write_arrays
 from tandem.scenario.plugins import Cifar10TaskConfig, DigitsTaskConfig
 
@@ -22,7 +22,7 @@ DIGITS = Digits(DigitsTaskConfig())
 SHORT = dataclasses.replace(Digits.pretrain_config, epochs=4)
 
 
-def test_digits_are_learned_in_seconds_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digits_are_pretrained_in_seconds_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     data = DIGITS.data()
     assert (len(data.pretraining), len(data.requests)) == (899, 898)
@@ -36,43 +36,45 @@ def test_digits_are_learned_in_seconds_and_kept(tmp_path: Path, monkeypatch: pyt
     assert jax.tree.all(jax.tree.map(np.array_equal, again.model, made.model))
 
 
-def test_stopped_and_resumed_is_as_if_never_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_pretraining_is_identical_to_an_uninterrupted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = DIGITS.data()
     whole = pretrain(DIGITS, data, tmp_path / "whole.safetensors", SHORT)
-    monkeypatch.setattr(pretraining, "SAVED_EVERY_S", 0.0)
+    monkeypatch.setattr(pretraining, "SAVE_EVERY_S", 0.0)
 
-    def stop(progress: Progressed) -> None:
+    def stop(progress: PretrainProgress) -> None:
         if progress.step > progress.steps // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, told=stop)
+        pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, on_progress=stop)
     assert {path.name for path in tmp_path.iterdir()} == {"whole.safetensors", "model.unfinished.safetensors"}
     steps: list[int] = []
-    resumed = pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, told=lambda now: steps.append(now.step))
-    assert steps[0] > 14  # it did not begin anew
+    resumed = pretrain(
+        DIGITS, data, tmp_path / "model.safetensors", SHORT, on_progress=lambda now: steps.append(now.step)
+    )
+    assert steps[0] > 14  # it did not start from the beginning
     assert jax.tree.all(jax.tree.map(np.array_equal, resumed.model, whole.model))
     assert not (tmp_path / "model.unfinished.safetensors").exists()
 
 
-def test_what_another_seed_left_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkpoint_of_another_seed_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = DIGITS.data()
-    monkeypatch.setattr(pretraining, "SAVED_EVERY_S", 0.0)
+    monkeypatch.setattr(pretraining, "SAVE_EVERY_S", 0.0)
 
-    def stop(progress: Progressed) -> None:
+    def stop(progress: PretrainProgress) -> None:
         if progress.step > progress.steps // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, seed=0, told=stop)
+        pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, seed=0, on_progress=stop)
     found = pretrain(DIGITS, data, tmp_path / "model.safetensors", SHORT, seed=1)
     other = pretrain(DIGITS, data, tmp_path / "other.safetensors", SHORT, seed=1)
     assert jax.tree.all(jax.tree.map(np.array_equal, found.model, other.model))
 
 
-def test_a_model_comes_with_the_package_and_ones_own_goes_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cached_model_takes_precedence_over_the_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     task, data = Cifar10(Cifar10TaskConfig(path=tmp_path)), DIGITS.data()
     shipped = load_pretrained(task, data)
@@ -88,18 +90,20 @@ def test_a_model_comes_with_the_package_and_ones_own_goes_before_it(
     assert jax.tree.all(jax.tree.map(np.array_equal, found.model, fresh))
 
 
-def test_a_long_pretraining_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_that_takes_long_is_not_trained_without_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = Cifar10(Cifar10TaskConfig(path=tmp_path))
     monkeypatch.setattr(Cifar10, "shipped", None)
-    with pytest.raises(InputError, match=r"no pre-trained model yet; make one with 'tandem pretrain cifar10 --data "):
+    with pytest.raises(InputError, match=r"the task cifar10.*'tandem pretrain cifar10 --data "):
         load_pretrained(task, DIGITS.data())
 
 
-def test_another_tasks_model_is_refused(tmp_path: Path) -> None:
+def test_a_model_of_another_task_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "digits.safetensors"
     pretrain(DIGITS, DIGITS.data(), path, SHORT)
     task = Cifar10(Cifar10TaskConfig(path=tmp_path, pretrained_path=path))
-    with pytest.raises(InputError, match="is not a pre-trained model for cifar10"):
+    with pytest.raises(InputError, match=r"digits\.safetensors.*cifar10"):
         load_pretrained(task, DIGITS.data())
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="cut short or damaged"):
@@ -117,5 +121,5 @@ def test_augmentation_shifts_and_mirrors() -> None:
     np.testing.assert_array_equal(augment(images, still, jax.random.key(0)), images)
 
 
-def test_a_task_is_two_functions_and_what_may_come_with_it() -> None:
+def test_a_task_needs_two_functions() -> None:
     assert {name for name in vars(Task) if not name.startswith("_")} == {"data", "model", "shipped"}

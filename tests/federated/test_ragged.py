@@ -1,4 +1,4 @@
-"""Work on the parts of many lists in one row, against lists one by one in NumPy."""
+"""Sums over many padded lists, compared with lists one by one in NumPy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.federated import ragged as parts
+from tandem.federated import ragged
 from tandem.federated.data import Samples
 from tandem.federated.fedavg import summed_loss
-from tandem.federated.ragged import PART, computed_bytes, sum_over_ragged
+from tandem.federated.ragged import BLOCK_SIZE, computed_bytes, sum_over_ragged
 from tandem.federated.tasks.models import ConvolutionalNetwork
 
-SLOTS = 3 * PART
+SLOTS = 3 * BLOCK_SIZE
 LISTS = 7
 
 
 def work(model: Any, entries: Any, valid: Any) -> Any:
-    """A number of each kind that a sum may have."""
+    """Sums of several shapes and types."""
     kept = jnp.where(valid, entries, 0)
     return {"scaled": model * jnp.sum(kept), "pair": jnp.stack([model, model]) * jnp.max(kept), "many": jnp.sum(valid)}
 
@@ -32,12 +32,12 @@ def summed(models: Any, lists: Any, counts: Any) -> Any:
 
 
 def by_hand(model: float, entries: np.ndarray, count: int) -> tuple[float, float, int]:
-    begins = range(0, count, PART)
-    tops = sum(max(0.0, float(entries[b : min(b + PART, count)].max())) for b in begins)
+    begins = range(0, count, BLOCK_SIZE)
+    tops = sum(max(0.0, float(entries[b : min(b + BLOCK_SIZE, count)].max())) for b in begins)
     return float(model * entries[:count].sum(dtype=np.float64)), model * tops, count
 
 
-# Compiled once each, with room for one part in the row, for some, and for one of every list.
+# Compiled once each, with memory for one block, for three, and for one block of every list.
 ROWS = {width: jax.jit(lambda *lists: summed(*lists)) for width in (1, 3, LISTS)}
 DEEP = jax.jit(jax.vmap(jax.vmap(summed, in_axes=(0, 0, 0)), in_axes=(0, None, 0)))
 
@@ -50,9 +50,9 @@ def some_lists(seed: int) -> tuple[np.ndarray, np.ndarray]:
 @contextmanager
 def room_for(width: int) -> Iterator[None]:
     models, lists = some_lists(0)
-    one = computed_bytes(work, models[0], lists[0][:PART], jnp.ones(PART, bool))
+    one = computed_bytes(work, models[0], lists[0][:BLOCK_SIZE], jnp.ones(BLOCK_SIZE, bool))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "WORKING_BYTES", width * one // parts.HELD + 1)
+        patch.setattr(ragged, "WORKING_BYTES", width * one // ragged.MEMORY_REUSE + 1)
         yield
 
 
@@ -61,8 +61,8 @@ def in_rows_of(width: int, *lists: Any) -> Any:
         return ROWS[width](*lists)
 
 
-def test_a_row_is_as_wide_as_there_is_room() -> None:
-    """What was traced for one width must not be taken for another."""
+def test_the_program_depends_on_the_available_memory() -> None:
+    """A program traced for one width must not be used for another."""
     programs = set()
     for width in ROWS:
         with room_for(width):
@@ -86,7 +86,7 @@ def test_every_list_gets_its_own_sum(counts: list[int], seed: int, width: int) -
         assert int(found["many"][place]) == many
 
 
-def test_however_deep_they_are_batched_and_with_what_is_shared() -> None:
+def test_nested_vmap_with_shared_arguments() -> None:
     """Two sets of models and counts, four of lists; every combination."""
     models, lists = some_lists(1)
     both = np.stack([models, -models])
@@ -103,7 +103,7 @@ def test_however_deep_they_are_batched_and_with_what_is_shared() -> None:
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_a_model_that_is_no_number_spoils_no_other(broken: float) -> None:
+def test_a_model_that_is_not_finite_affects_no_other_list(broken: float) -> None:
     models, lists = some_lists(3)
     counts = np.full(LISTS, SLOTS - 5, np.int32)
     whole = in_rows_of(3, models, lists, counts)
@@ -116,7 +116,7 @@ def test_a_model_that_is_no_number_spoils_no_other(broken: float) -> None:
         np.testing.assert_array_equal(found[name][others], whole[name][others])
 
 
-def test_an_empty_row_is_no_work() -> None:
+def test_empty_lists_are_not_computed() -> None:
     models, lists = some_lists(4)
     models[:] = np.nan  # would show
     found = in_rows_of(3, models, lists, np.zeros(LISTS, np.int32))
@@ -124,12 +124,13 @@ def test_an_empty_row_is_no_work() -> None:
     assert not np.any(found["pair"])
 
 
-def test_what_a_part_takes_is_reckoned_well_enough_not_to_run_out_of_memory() -> None:
-    """A pass back through CIFAR-10's network with the images of four trainers, against XLA's own account."""
+@pytest.mark.slow
+def test_the_memory_estimate_of_a_block_is_close_to_the_compilers() -> None:
+    """A backward pass through CIFAR-10's network with a block of four trainers, against XLA's memory analysis."""
     network = ConvolutionalNetwork.init(jax.random.key(0))
-    part = (Samples.init(PART, (32, 32, 3)), jnp.ones(PART, bool))
-    reckoned = 4 * computed_bytes(jax.grad(summed_loss), network, *part) / parts.HELD
+    part = (Samples.init(BLOCK_SIZE, (32, 32, 3)), jnp.ones(BLOCK_SIZE, bool))
+    estimated = 4 * computed_bytes(jax.grad(summed_loss), network, *part) / ragged.MEMORY_REUSE
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (4, *leaf.shape)), (network, *part))
-    said = jax.jit(jax.vmap(jax.grad(summed_loss))).lower(*stacked).compile().memory_analysis()
-    assert said is not None
-    assert said.temp_size_in_bytes < reckoned < 2 * said.temp_size_in_bytes
+    analysis = jax.jit(jax.vmap(jax.grad(summed_loss))).lower(*stacked).compile().memory_analysis()
+    assert analysis is not None
+    assert analysis.temp_size_in_bytes < estimated < 2 * analysis.temp_size_in_bytes

@@ -1,8 +1,8 @@
-"""How the world changes: class shares and appearance as smooth random functions of time, for each device its own.
+"""Drift: class shares and image appearance as smooth random functions of time, different on each device.
 
-A feature of the world is z(t) = sqrt(2/K) sum over k of cos(w_k t + u_k) - cos(u_k), with w_k normal of deviation
-1 / time scale and u_k uniform: a Gaussian process seen from its value at time 0, where nothing has changed yet. It
-never repeats, needs no history, and is a pure function of the seed, the device and the time.
+A drifting feature is z(t) = sqrt(2/K) sum over k of cos(w_k t + u_k) - cos(u_k), with w_k normal of standard deviation
+1 / time scale and u_k uniform: approximately a Gaussian process minus its value at time 0, when nothing has changed
+yet. It never repeats, needs no history, and is a pure function of the seed, the device and the time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tandem.feel.types import Array, RandomKey, Scalar
 from tandem.rng import DriftStream, fold_stream
 from tandem.scenario.plugins import DriftConfig
 
-WAVES = 8  # K: enough for a sum to be about normal
+WAVES = 8  # K: enough for the sum to be approximately normal
 
 
 class DriftParameters(eqx.Module):
-    """A scenario's drift as numbers."""
+    """The drift parameters of a scenario as arrays."""
 
     per_s: Scalar  # 1 / time scale
     appearance: Scalar
@@ -32,32 +32,32 @@ class DriftParameters(eqx.Module):
 
     @classmethod
     def from_config(cls, drift: DriftConfig) -> DriftParameters:
-        """As written in a scenario."""
+        """Convert the fields of a scenario."""
         values = (1 / drift.time_scale_s, drift.appearance, drift.classes, drift.shared)
         return cls(*(jnp.asarray(value, float) for value in values))
 
 
 class FourierProcess(eqx.Module):
-    """The waves of some features."""
+    """Random functions of time, one for each feature."""
 
     frequency: Float[Array, "features waves"]  # per time scale
     phase: Float[Array, "features waves"]
 
     @classmethod
     def init(cls, features: int, key: RandomKey) -> FourierProcess:
-        """A course that the key decides."""
+        """Draw frequencies and phases."""
         one, two = jax.random.split(key)
         shape = (features, WAVES)
         return cls(jax.random.normal(one, shape), jax.random.uniform(two, shape, maxval=2 * math.pi))
 
     def at(self, time: Scalar) -> Float[Array, " features"]:
-        """z of each feature, ``time`` in time scales."""
+        """Return z of each feature at a time, measured in time scales."""
         waves = jnp.cos(self.frequency * time + self.phase) - jnp.cos(self.phase)
         return math.sqrt(2 / WAVES) * jnp.sum(waves, axis=-1)
 
 
 class DeviceDrift(eqx.Module):
-    """What one device will see: the course that all share, and its own; and the key its requests are drawn with."""
+    """The drift of one device: the part that all devices share, its own part, and the key of its requests."""
 
     common: FourierProcess
     own: FourierProcess
@@ -65,7 +65,7 @@ class DeviceDrift(eqx.Module):
 
 
 def init_device_drift(key: RandomKey, device: Int[Array, ""], classes: int) -> DeviceDrift:
-    """The world of one device; it does not depend on how many others there are."""
+    """Draw the drift of one device; it does not depend on the size of the fleet."""
     common_key = fold_stream(key, DriftStream.COMMON)
     own_key = fold_stream(key, DriftStream.OWN)
     request_key = fold_stream(key, DriftStream.REQUESTS)
@@ -78,9 +78,9 @@ def init_device_drift(key: RandomKey, device: Int[Array, ""], classes: int) -> D
 
 
 def drift_at(
-    world: DeviceDrift, settings: DriftParameters, classes: int, time_s: Scalar
-) -> tuple[Float[Array, " classes"], Float[Array, " looks"]]:
-    """The shares of the classes in a device's requests at a time, and how those requests look."""
-    time = time_s * settings.per_s
-    z = jnp.sqrt(settings.shared) * world.common.at(time) + jnp.sqrt(1 - settings.shared) * world.own.at(time)
-    return jax.nn.softmax(settings.classes * z[:classes]), settings.appearance * z[classes:]
+    drift: DeviceDrift, parameters: DriftParameters, classes: int, time_s: Scalar
+) -> tuple[Float[Array, " classes"], Float[Array, " transforms"]]:
+    """Return the class shares of a device's requests at a time, and the appearance of their images."""
+    time = time_s * parameters.per_s
+    z = jnp.sqrt(parameters.shared) * drift.common.at(time) + jnp.sqrt(1 - parameters.shared) * drift.own.at(time)
+    return jax.nn.softmax(parameters.classes * z[:classes]), parameters.appearance * z[classes:]

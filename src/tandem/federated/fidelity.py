@@ -1,4 +1,4 @@
-"""How well the mapping's estimate follows the accuracy that is measured, device by device and round by round."""
+"""Compare estimated with measured accuracy, for each device and round."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Accuracies of all rounds, [rounds of all seeds, devices]; NaN where a device answered nothing."""
+    """Accuracies of all rounds, [rounds of all seeds, devices]; NaN where a device answered no request."""
 
     measured: Values
     estimated: Values
 
     @classmethod
     def from_history(cls, outcomes: Iterable[RoundOutcome]) -> Fidelity:
-        """From the rounds of one or more seeds, as ``runs.simulation.histories`` gives them."""
+        """Collect the rounds of one or more seeds, as ``runs.simulation.simulate_histories`` yields them."""
         measured, estimated = [], []
         for outcome in outcomes:
-            assert outcome.estimated_accuracy is not None, "these rounds were played without a task"
+            assert outcome.estimated_accuracy is not None, "the scenario has no task: nothing was measured"
             answered = ~np.asarray(outcome.executed.train) & (np.asarray(outcome.served) >= 1)
             measured.append(np.where(answered, outcome.accuracy, np.nan))
             estimated.append(np.where(answered, outcome.estimated_accuracy, np.nan))
         return cls(np.concatenate(measured).astype(np.float64), np.concatenate(estimated).astype(np.float64))
 
     def summary(self, names: Sequence[str]) -> dict[str, Any]:
-        """One JSON document."""
+        """Return means, correlations and errors as a JSON document."""
         answered = ~np.isnan(self.measured)
         by_device = {
             name: _agreement(self.measured[answered[:, n], n], self.estimated[answered[:, n], n])
             for n, name in enumerate(names)
         }
-        together = answered.any(axis=1)
-        rounds = [np.nanmean(values[together], axis=1) for values in (self.measured, self.estimated)]
+        any_answered = answered.any(axis=1)
+        rounds = [np.nanmean(values[any_answered], axis=1) for values in (self.measured, self.estimated)]
         return {
             **_agreement(self.measured[answered], self.estimated[answered]),
-            # A round has few requests, and its share of right answers is noisy; over the fleet that averages out.
+            # One device answers few requests in a round, so its share of correct answers is noisy; fleet means are not.
             "fleet_rounds": _agreement(*rounds),
             "by_device": by_device,
         }
 
 
 def _agreement(measured: Values, estimated: Values) -> dict[str, Any]:
-    """Means, correlation (None where one of them never changes) and error of the estimate."""
+    """Return means, correlation (None if one of them is constant) and errors of the estimate."""
     if measured.size == 0:
         return {"rounds": 0, "measured": None, "estimated": None, "correlation": None, "rmse": None, "bias": None}
     varied = measured.std() > 0 and estimated.std() > 0

@@ -1,4 +1,4 @@
-"""Figures of measured accuracy: beside its estimate over time, and under the fitted mappings."""
+"""Figures of measured accuracy: compared with its estimate, and with the fitted mappings."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ MEASURED, ESTIMATED = "#1f6fb2", "#d98c21"
 
 
 def write_fidelity_figure(path: Path, title: str, states: FleetState, outcome: RoundOutcome) -> None:
-    """One seed: both accuracies over time, and one against the other."""
-    found = Fidelity.from_history([outcome])
+    """Plot one seed: measured and estimated accuracy over time, and one against the other."""
+    fidelity = Fidelity.from_history([outcome])
     time_s = np.asarray(states.clock_s)
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     over_time, against = figure.subplots(1, 2, width_ratios=[1.9, 1])
     figure.suptitle(title)
     for values, label, color in (
-        (found.measured, "measured", MEASURED),
-        (found.estimated, "estimated by the mapping", ESTIMATED),
+        (fidelity.measured, "measured", MEASURED),
+        (fidelity.estimated, "estimated by the mapping", ESTIMATED),
     ):
         known = ~np.isnan(values).all(axis=1)
         low, middle, high = np.nanquantile(values[known], (0.1, 0.5, 0.9), axis=1)
         over_time.plot(time_s[known], middle, color=color, label=f"{label}: median, 80 % of devices")
         over_time.fill_between(time_s[known], low, high, color=color, alpha=0.15, linewidth=0)
-    over_time.set(xlabel="time (s)", ylabel="accuracy of those serving", ylim=(0, 1.02))
+    over_time.set(xlabel="time (s)", ylabel="accuracy of serving devices", ylim=(0, 1.02))
     over_time.legend(frameon=False, loc="lower left")
     against.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-    against.plot(found.estimated.ravel(), found.measured.ravel(), ".", color=MEASURED, markersize=3, alpha=0.4)
+    against.plot(fidelity.estimated.ravel(), fidelity.measured.ravel(), ".", color=MEASURED, markersize=3, alpha=0.4)
     against.set(xlabel="estimated", ylabel="measured", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)
 
 
 def write_calibration_figure(path: Path, title: str, measured: Measurements, fits: Sequence[Fit]) -> None:
-    """Accuracy over volume, age of data and age of model; points are measured, lines are the best fit."""
+    """Plot accuracy over data volume, data age and model age; points are measured, lines are the best fit."""
     figure = Figure(figsize=(13, 4.4), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
     figure.suptitle(title)

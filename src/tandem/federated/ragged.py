@@ -1,9 +1,9 @@
-"""Work on padded lists, done part by part, and only where there is something in them.
+"""Sums over padded lists of different lengths, computed block by block, only where there are entries.
 
-A list has a fixed capacity and a count; what is past the count is padding. It is cut into parts of ``PART`` entries.
-Many lists at once (the devices of a fleet, the fleets of a training) put their parts into one row, which is worked off
-some parts at a time. So shapes are fixed whatever the counts are, one long queue among many short ones costs what it
-holds, and memory is what those few parts take.
+A list has a fixed capacity and a count; entries past the count are padding. It is cut into blocks of ``BLOCK_SIZE``
+entries. Many lists (the devices of a fleet, the fleets of a training) put their non-empty blocks into one sequence,
+which is processed a few blocks at a time. So shapes are fixed whatever the counts are, one long queue among many short
+ones costs what it holds, and the memory is that of the few blocks in work.
 """
 
 from __future__ import annotations
@@ -19,111 +19,114 @@ from jaxtyping import Bool, Int
 
 from tandem.feel.types import Array, Count
 
-# Short parts pad little: on two cores a round of CIFAR-10 takes 1.5 s with 16, 1.9 s with 32. With 8 it would take
-# 1.4 s, and digits a third longer: small products then cost more to start than to do.
-PART = 16
-# What the parts that are worked on together may take: two cores are busy with a few, a GPU with as many as fit.
+# Short blocks pad little: on two cores a round of CIFAR-10 takes 1.5 s with 16, 1.9 s with 32. With 8 it would take
+# 1.4 s, but digits a third longer, since small matrix products cost more to start than to compute.
+BLOCK_SIZE = 16
+# Memory of the blocks that are processed together: a few keep two cores busy, a GPU takes as many as fit.
 WORKING_BYTES = 2**29
-WORKING_SHARE = 1 / 8  # of the memory of a device that says how much it has
-# Of all that a function computes, its compiled program holds less than a fourth at once, by XLA's own account of a pass
-# back through CIFAR-10's network; fused, or overwritten, is the rest.
-HELD = 4
+WORKING_SHARE = 1 / 8  # of the memory of a device that reports its size
+# A compiled program fuses or overwrites most of what a function computes: by XLA's own analysis of a backward pass
+# through CIFAR-10's network, it holds less than a fourth of it at once.
+MEMORY_REUSE = 4
 
-Model = Any  # pytrees, all three
+Model = Any  # these three are pytrees
 List = Any
 Sums = Any
-Work = Callable[[Model, List, Bool[Array, " part"]], Sums]  # of a part of a list, and which of its entries count
+Work = Callable[[Model, List, Bool[Array, " block"]], Sums]  # of a block of a list, and which of its entries are valid
 
 
 def capacity_for(count: float) -> int:
-    """The smallest whole number of parts that holds this many."""
-    return max(1, -(-int(count) // PART)) * PART
+    """Return the smallest capacity, in whole blocks, that holds this many entries."""
+    return max(1, -(-int(count) // BLOCK_SIZE)) * BLOCK_SIZE
 
 
 def working_bytes() -> int:
-    """What work on parts takes at most, however many lists there are."""
-    said = jax.local_devices()[0].memory_stats() or {}
-    return max(WORKING_BYTES, int(WORKING_SHARE * said.get("bytes_limit", 0)))
+    """Return the most memory that the blocks in work take, however many lists there are."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return max(WORKING_BYTES, int(WORKING_SHARE * stats.get("bytes_limit", 0)))
 
 
 def sum_over_ragged(work: Work, model: Model, entries: List, count: Count) -> Sums:
-    """``work`` of every part that holds some of the first ``count`` entries of a list, summed.
+    """Return the sum of ``work`` over all blocks that hold some of the first ``count`` entries of a list.
 
-    Under vmap, however deep, all lists are worked off together. A list whose sum is not finite spoils no other.
+    Under vmap, nested or not, all lists are processed together. A list whose sum is not finite affects no other.
     """
 
     @custom_vmap
-    def together(models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
-        return _summed(work, working_bytes(), models, lists, counts)
+    def sum_all(models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
+        return _sum_lists(work, working_bytes(), models, lists, counts)
 
-    @together.def_vmap
-    def in_one_row(size: int, batched: list[Any], *lists: Any) -> tuple[Sums, Any]:
-        def row(leaf: Array, own: bool) -> Array:
-            every = leaf if own else jnp.broadcast_to(leaf, (size, *leaf.shape))
+    @sum_all.def_vmap
+    def flatten_batch(size: int, batched: list[Any], *arguments: Any) -> tuple[Sums, Any]:
+        def flatten(leaf: Array, is_batched: bool) -> Array:
+            every = leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
             return every.reshape(-1, *every.shape[2:])
 
-        sums = together(*jax.tree.map(row, lists, tuple(batched)))
-        apart = jax.tree.map(lambda leaf: leaf.reshape(size, -1, *leaf.shape[1:]), sums)
-        return apart, jax.tree.map(lambda _: True, sums)
+        sums = sum_all(*jax.tree.map(flatten, arguments, tuple(batched)))
+        unflattened = jax.tree.map(lambda leaf: leaf.reshape(size, -1, *leaf.shape[1:]), sums)
+        return unflattened, jax.tree.map(lambda _: True, sums)
 
     single = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (model, entries, count))
-    return _at(together(*single), 0)
+    return _at(sum_all(*single), 0)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))  # traced once for each shape, not each time that vmap comes by
-def _summed(work: Work, room_bytes: int, models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
-    """[lists, ...]: the sum of each."""
+@functools.partial(jax.jit, static_argnums=(0, 1))  # so that it is traced once for each shape, not for every vmap
+def _sum_lists(work: Work, room_bytes: int, models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
+    """[lists, ...]: the sum of each list."""
     size, slots = len(counts), jax.tree.leaves(lists)[0].shape[1]
-    cut = jax.tree.map(lambda leaf: leaf.reshape(size, slots // PART, PART, *leaf.shape[2:]), lists)
-    one = (_at(models, 0), _at(cut, (0, 0)), jnp.ones(PART, bool))
-    width = min(size, max(1, room_bytes * HELD // computed_bytes(work, *one)))
-    parts = -(-counts // PART)
-    ends = jnp.cumsum(parts)  # of the lists, in the row
+    per_list = slots // BLOCK_SIZE
+    blocks = jax.tree.map(lambda leaf: leaf.reshape(size, per_list, BLOCK_SIZE, *leaf.shape[2:]), lists)
+    one = (_at(models, 0), _at(blocks, (0, 0)), jnp.ones(BLOCK_SIZE, bool))
+    width = min(size, max(1, room_bytes * MEMORY_REUSE // computed_bytes(work, *one)))
+    block_counts = -(-counts // BLOCK_SIZE)
+    ends = jnp.cumsum(block_counts)  # of each list, in the sequence of all blocks
 
-    def some(done: tuple[Count, Sums]) -> tuple[Count, Sums]:
-        first, sums = done
-        place = first + jnp.arange(width)
-        whose = jnp.minimum(jnp.searchsorted(ends, place, side="right", method="compare_all"), size - 1)
-        number = jnp.minimum(place - (ends - parts)[whose], slots // PART - 1)
-        valid = (place < ends[-1])[:, None] & (number[:, None] * PART + jnp.arange(PART) < counts[whose, None])
-        made = jax.vmap(work)(_at(models, whose), _at(cut, (whose, number)), valid)
-        return first + width, _added(sums, made, jnp.where(place < ends[-1], whose, size), slots // PART)
+    def process(progress: tuple[Count, Sums]) -> tuple[Count, Sums]:
+        first, sums = progress
+        position = first + jnp.arange(width)
+        owner = jnp.minimum(jnp.searchsorted(ends, position, side="right", method="compare_all"), size - 1)
+        number = jnp.minimum(position - (ends - block_counts)[owner], per_list - 1)
+        in_list = number[:, None] * BLOCK_SIZE + jnp.arange(BLOCK_SIZE) < counts[owner, None]
+        valid = (position < ends[-1])[:, None] & in_list
+        results = jax.vmap(work)(_at(models, owner), _at(blocks, (owner, number)), valid)
+        return first + width, _add(sums, results, jnp.where(position < ends[-1], owner, size), per_list)
 
-    none = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), jax.eval_shape(work, *one))
-    sums: Sums = jax.lax.while_loop(lambda done: done[0] < ends[-1], some, (jnp.zeros((), jnp.int32), none))[1]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), jax.eval_shape(work, *one))
+    start = (jnp.zeros((), jnp.int32), zeros)
+    sums: Sums = jax.lax.while_loop(lambda progress: progress[0] < ends[-1], process, start)[1]
     return sums
 
 
-def _added(sums: Sums, made: Sums, whose: Int[Array, " width"], most: int) -> Sums:
-    """What parts made, added to the sums of the lists they are of, always in the same order.
+def _add(sums: Sums, results: Sums, owner: Int[Array, " width"], per_list: int) -> Sums:
+    """Add the results of blocks to the sums of their lists, always in the same order.
 
-    Parts of a list, ``most`` of them or fewer, are side by side: they are added up where its first one is, and go from
-    there into its sum. Parts of nobody have a number that is no list's.
+    The blocks of a list, at most ``per_list``, are adjacent: they are added up at the first of them, and from there to
+    the sum of the list. Blocks without a list have an owner that is no list's index.
     """
-    width, size = len(whose), len(jax.tree.leaves(sums)[0])
-    first = jnp.concatenate([jnp.ones(1, bool), whose[1:] != whose[:-1]])
-    into = jnp.where(first & (whose < size), whose, size + jnp.arange(width))  # past the end: dropped, and unique
-    beside = jnp.pad(whose, (0, most), constant_values=-1)
+    width, size = len(owner), len(jax.tree.leaves(sums)[0])
+    first = jnp.concatenate([jnp.ones(1, bool), owner[1:] != owner[:-1]])
+    target = jnp.where(first & (owner < size), owner, size + jnp.arange(width))  # past the end: dropped, and unique
+    padded_owner = jnp.pad(owner, (0, per_list), constant_values=-1)
 
     def add(total: Array, own: Array) -> Array:
-        padded = jnp.pad(own, [(0, most), *((0, 0) for _ in own.shape[1:])])
+        padded = jnp.pad(own, [(0, per_list), *((0, 0) for _ in own.shape[1:])])
 
-        def of_the_same(step: int) -> Array:
-            same = (beside[step : step + width] == whose).reshape(-1, *(1,) * (own.ndim - 1))
-            return jnp.where(same, padded[step : step + width], 0)
+        def same_list(offset: int) -> Array:
+            same = (padded_owner[offset : offset + width] == owner).reshape(-1, *(1,) * (own.ndim - 1))
+            return jnp.where(same, padded[offset : offset + width], 0)
 
-        together = sum((of_the_same(step) for step in range(1, min(most, width))), start=own)
-        return total.at[into].add(together, mode="drop", unique_indices=True)
+        combined = sum((same_list(offset) for offset in range(1, min(per_list, width))), start=own)
+        return total.at[target].add(combined, mode="drop", unique_indices=True)
 
-    added: Sums = jax.tree.map(add, sums, made)
+    added: Sums = jax.tree.map(add, sums, results)
     return added
 
 
 def computed_bytes(function: Callable[..., Any], *arguments: Any) -> int:
-    """The size of everything that a function computes on the way."""
-    steps = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
-    made = [variable.aval for step in steps for variable in step.outvars]
-    return sum(aval.size * aval.dtype.itemsize for aval in made)
+    """Return the size of all intermediate and final results of a function."""
+    equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
+    results = [variable.aval for equation in equations for variable in equation.outvars]
+    return sum(aval.size * aval.dtype.itemsize for aval in results)
 
 
 def _at(tree: Any, index: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The parts of a scenario that come in kinds: arrivals, fading, accuracy mapping.
+"""The parts of a scenario that have several kinds: arrivals, fading, accuracy mapping, task.
 
-To add a kind, define a subclass with a ``kind`` of its own here or in your own module (docs/extending.md).
+To add a kind, define a subclass with its own ``kind``, here or in your own module (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from tandem.scenario.units import Decibels, Real, Seconds
 
 
 class ArrivalsConfig(PluginConfig):
-    """How requests come in, given a device's mean rate."""
+    """The arrival process of requests, given a device's mean rate."""
 
 
 class ConstantArrivalsConfig(ArrivalsConfig):
-    """The paper's: d = lambda * L, to the fraction of a request."""
+    """The paper's arrivals: d = lambda * L, including fractions of a request."""
 
     kind: Literal["constant"] = "constant"
 
 
 class PoissonArrivalsConfig(ArrivalsConfig):
-    """Whole requests, Poisson with mean lambda * L."""
+    """Whole requests, Poisson distributed with mean lambda * L."""
 
     kind: Literal["poisson"] = "poisson"
 
 
 class TraceArrivalsConfig(ArrivalsConfig):
-    """Recorded rates: CSV with ``time_s`` and one column per device, requests per second from that time on.
+    """Recorded rates: a CSV file with ``time_s`` and one column per device, requests per second from that time on.
 
-    The trace takes the place of ``request_rate_per_s`` and of the devices' rate factors.
+    The trace replaces ``request_rate_per_s`` and the devices' rate factors.
     """
 
     kind: Literal["trace"] = "trace"
@@ -42,32 +42,32 @@ class TraceArrivalsConfig(ArrivalsConfig):
 
 
 class FadingConfig(PluginConfig):
-    """How a device's channel gain varies from round to round about its path loss."""
+    """The variation of a device's channel gain from round to round about its path loss."""
 
 
 class StaticFadingConfig(FadingConfig):
-    """No fading: the gain is the path loss, in every round."""
+    """No fading: the gain is the path loss in every round."""
 
     kind: Literal["static"] = "static"
 
 
 class RayleighFadingConfig(FadingConfig):
-    """No line of sight: the power gain is exponential, drawn anew each round."""
+    """No line of sight: the power gain is exponentially distributed and drawn in every round."""
 
     kind: Literal["rayleigh"] = "rayleigh"
 
 
 class RicianFadingConfig(FadingConfig):
-    """Line of sight of ``k_db`` over the scattered power, drawn anew each round."""
+    """A line of sight of ``k_db`` over the scattered power; the gain is drawn in every round."""
 
     kind: Literal["rician"] = "rician"
     k_db: Decibels
 
 
 class TraceFadingConfig(FadingConfig):
-    """Recorded gains: CSV with ``time_s`` and one column per device, the channel gain in dB from that time on.
+    """Recorded gains: a CSV file with ``time_s`` and one column per device, the channel gain in dB from that time on.
 
-    The trace takes the place of distance, path loss and shadowing.
+    The trace replaces distance, path loss and shadowing.
     """
 
     kind: Literal["trace"] = "trace"
@@ -107,33 +107,33 @@ Strength = Annotated[Real, Field(ge=0, le=10)]
 
 
 class DriftConfig(ConfigModel):
-    """How requests change over time, on each device in its own way; at time 0 they are what the model was made for."""
+    """The change of requests over time, different on each device; at time 0 they are what the model was trained for."""
 
-    time_scale_s: Seconds = 100.0  # in which they become something else
-    appearance: Strength = 1.0  # how much light, sharpness and position change; 0 is not at all
-    classes: Strength = 1.0  # how much the shares of the classes change
-    shared: Annotated[Real, Field(ge=0, le=1)] = 0.7  # part of the change that all devices have in common
+    time_scale_s: Seconds = 100.0  # time in which requests change substantially
+    appearance: Strength = 1.0  # strength of changes in light, sharpness and position; 0 is none
+    classes: Strength = 1.0  # strength of changes in class shares; 0 is none
+    shared: Annotated[Real, Field(ge=0, le=1)] = 0.7  # part of the change that is common to all devices
 
 
 class TaskConfig(PluginConfig):
-    """Data, a model and a stream of requests."""
+    """A classification task: data, a model and a stream of requests."""
 
     drift: DriftConfig = DriftConfig()
     learning_rate: Annotated[Real, Field(gt=0, le=100)]  # of the U full-batch gradient steps
-    pretrained_path: Path | None = None  # the model to start from; else 'tandem pretrain's, or the package's
+    pretrained_path: Path | None = None  # file of the initial model; default: the cached or the package's model
 
 
 class DigitsTaskConfig(TaskConfig):
-    """Handwritten digits of 8 by 8 pixels, which scikit-learn brings along."""
+    """Handwritten digits of 8 by 8 pixels, which are part of scikit-learn."""
 
     kind: Literal["digits"] = "digits"
     learning_rate: Annotated[Real, Field(gt=0, le=100)] = 0.3
 
 
 class Cifar10TaskConfig(TaskConfig):
-    """CIFAR-10 from a folder of the user's: the original Python batches, or Parquet with ``img`` and ``label``."""
+    """CIFAR-10 from the user's folder: the original Python batches, or Parquet files with ``img`` and ``label``."""
 
     kind: Literal["cifar10"] = "cifar10"
     path: Path
-    # Four times as much, and the first rounds undo what pre-training did (docs/federated.md).
+    # At four times this rate, the first rounds undo the pre-training (docs/federated.md).
     learning_rate: Annotated[Real, Field(gt=0, le=100)] = 0.002

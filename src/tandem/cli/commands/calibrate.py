@@ -12,6 +12,7 @@ from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, parse_ov
 from tandem.cli.progress import progress_bar, spinner
 from tandem.cli.task_options import DataOption, task_overrides, task_spinner
 from tandem.errors import InputError
+from tandem.rng import MAX_SEED
 from tandem.scenario import load_scenario
 from tandem.scenario.plugins import AccuracyMappingConfig
 
@@ -46,7 +47,7 @@ def calibrate(
             min=9, max=10_000, help="Rounds of each realisation; default: the scenario's.", show_default=False
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed.")] = 0,
     overrides: SetOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: calibrations/SCENARIO-TASK.", show_default=False)

@@ -1,4 +1,4 @@
-"""Cells of a measurement, written down as they come: one that was killed goes on where it stopped."""
+"""A cache of finished grid cells, so that an interrupted measurement continues where it stopped."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ Values = NDArray[np.float64]
 
 
 class MeasurementCache:
-    """What was measured so far, in a file if there is a path. One of something else, by its title, is begun anew."""
+    """The accuracies of finished cells, in a file if a path is given.
+
+    The file of another measurement, which has another title, is ignored and overwritten.
+    """
 
     def __init__(self, path: Path | None = None, title: str = "") -> None:
         self._path, self._title = path, title
-        written = _read(path) if path is not None else {}
-        self._cells: dict[str, list[float]] = written["cells"] if written.get("title") == title else {}
+        stored = _read(path) if path is not None else {}
+        self._cells: dict[str, list[float]] = stored["cells"] if stored.get("title") == title else {}
 
     def get(self, cell: tuple[float, ...]) -> Values | None:
-        """What was measured in a cell, if it was."""
+        """Return the accuracies of a cell, or None if it was not measured yet."""
         values = self._cells.get(str(cell))
         return None if values is None else np.asarray(values, np.float64)
 
     def add(self, cell: tuple[float, ...], values: Values) -> None:
-        """Keep what was measured in a cell."""
+        """Store the accuracies of a cell."""
         self._cells[str(cell)] = values.tolist()
         if self._path is not None:
             with atomic_write(self._path) as temporary:
@@ -36,9 +39,9 @@ class MeasurementCache:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Nothing if there is none, or it is not what ``add`` writes: then it is measured once more."""
+    """Read the file; empty if it is missing or damaged, so that everything is measured again."""
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    return written if isinstance(written, dict) else {}
+    return stored if isinstance(stored, dict) else {}

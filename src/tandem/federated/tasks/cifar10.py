@@ -1,4 +1,4 @@
-"""CIFAR-10 from the user's own copy: the original Python batches, or Parquet with encoded images."""
+"""Read CIFAR-10 from a folder: the original Python batches, or Parquet files with encoded images."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ FORMS = "the original Python batches (data_batch_1 to 5, test_batch) or train.pa
 
 @dataclass(frozen=True)
 class Cifar10Files:
-    """A copy of the data: which files, and how one is read."""
+    """The files of a copy of CIFAR-10, and the function that reads one."""
 
     train: Sequence[Path]
     test: Sequence[Path]
     read: Callable[[Path], LabelledImages]
 
     def read_train(self) -> LabelledImages:
-        """The training images: seconds, if they are encoded."""
-        return _joined([self.read(path) for path in self.train])
+        """Read the training images; this takes seconds if they are encoded."""
+        return _concatenate([self.read(path) for path in self.train])
 
     def read_test(self) -> LabelledImages:
-        """The test images."""
-        return _joined([self.read(path) for path in self.test])
+        """Read the test images."""
+        return _concatenate([self.read(path) for path in self.test])
 
     def digest(self) -> str:
-        """The same for the same files, wherever they are; without reading images."""
-        whole = hashlib.sha256()
+        """Hash the contents of the files, without decoding images; equal copies have equal digests."""
+        digest = hashlib.sha256()
         for path in (*self.train, *self.test):
-            whole.update(hashlib.sha256(_contents(path)).digest())
-        return whole.hexdigest()
+            digest.update(hashlib.sha256(_contents(path)).digest())
+        return digest.hexdigest()
 
 
 def find_cifar10(folder: Path) -> Cifar10Files:
-    """Training and test images; whichever form the folder holds."""
+    """Find the files of training and test images, in either form."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: is not a folder; accuracy.task.path names one that holds {FORMS}.")
-    unpacked = folder / "cifar-10-batches-py"  # as the archive unpacks
+        raise InputError(f"{folder}: is not a folder; accuracy.task.path must be a folder with {FORMS}.")
+    unpacked = folder / "cifar-10-batches-py"  # the folder inside the archive
     home = unpacked if unpacked.is_dir() else folder
     if (home / BATCHES[1][0]).exists():
         train, test = ([home / name for name in names] for names in BATCHES)
@@ -69,12 +69,12 @@ def _contents(path: Path) -> bytes:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
 
 
-def _joined(parts: Sequence[LabelledImages]) -> LabelledImages:
+def _concatenate(parts: Sequence[LabelledImages]) -> LabelledImages:
     return LabelledImages(np.concatenate([p.images for p in parts]), np.concatenate([p.labels for p in parts]))
 
 
 class _PlainArrays(pickle.Unpickler):
-    """Reads what a batch holds and nothing that could run: pickles of strangers are programs."""
+    """Unpickles plain arrays only: an untrusted pickle can execute code."""
 
     ALLOWED = (
         ("numpy.core.multiarray", "_reconstruct"),
@@ -86,7 +86,7 @@ class _PlainArrays(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no batch of images needs")
+            raise pickle.UnpicklingError(f"it needs {module}.{name}, which is not part of an image batch")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
@@ -119,7 +119,7 @@ def _read_parquet(path: Path) -> LabelledImages:
     try:
         table = pyarrow.parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({error}); copy it again.") from None
+        raise InputError(f"{path}: cannot be read as Parquet ({error}); copy the file again.") from None
     columns = {name: table.column(name) for name in table.column_names}
     encoded = columns.get("img.bytes")
     if encoded is None:
@@ -131,12 +131,12 @@ def _read_parquet(path: Path) -> LabelledImages:
         ):
             raise InputError(
                 f"{path}: has no column 'img' of structs with 'bytes' and no column 'img.bytes' "
-                f"(it has {', '.join(columns)}); use the public Parquet edition of CIFAR-10."
+                f"(it has {', '.join(columns)}); use the public Parquet version of CIFAR-10."
             )
         encoded = pyarrow.compute.struct_field(pictures, "bytes")
     if "label" not in columns:
         raise InputError(
-            f"{path}: has no column 'label' (it has {', '.join(columns)}); use the public Parquet edition of CIFAR-10."
+            f"{path}: has no column 'label' (it has {', '.join(columns)}); use the public Parquet version of CIFAR-10."
         )
     images = np.empty((table.num_rows, SIDE, SIDE, 3), np.uint8)
     for row, value in enumerate(encoded):
@@ -144,11 +144,11 @@ def _read_parquet(path: Path) -> LabelledImages:
             with Image.open(io.BytesIO(value.as_py() or b"")) as picture:
                 pixels = np.asarray(picture.convert("RGB"))
         except (UnidentifiedImageError, OSError):
-            raise InputError(f"{path}: row {row}: img.bytes is not an image that can be read; copy it again.") from None
+            raise InputError(f"{path}: row {row}: img.bytes is not a readable image; copy the file again.") from None
         if pixels.shape != images.shape[1:]:
             raise InputError(
                 f"{path}: row {row}: img is {pixels.shape[1]} by {pixels.shape[0]} pixels where CIFAR-10 has 32 by 32; "
-                "use the public Parquet edition of CIFAR-10."
+                "use the public Parquet version of CIFAR-10."
             )
         images[row] = pixels
     return LabelledImages(images, _labels(columns["label"].to_pylist(), len(images), path, "label"))
@@ -156,7 +156,9 @@ def _read_parquet(path: Path) -> LabelledImages:
 
 def _labels(values: Any, count: int, path: Path, field: str) -> NDArray[np.int32]:
     labels = np.asarray(values)
-    whole = labels.dtype.kind in "iu" and labels.shape == (count,) and count > 0
-    if not whole or labels.min() < 0 or labels.max() >= CLASSES:
-        raise InputError(f"{path}: {field} is not a number from 0 to 9 for each of its {count} images; copy it again.")
+    valid = labels.dtype.kind in "iu" and labels.shape == (count,) and count > 0
+    if not valid or labels.min() < 0 or labels.max() >= CLASSES:
+        raise InputError(
+            f"{path}: {field} must hold a number from 0 to 9 for each of {count} images; copy the file again."
+        )
     return labels.astype(np.int32)

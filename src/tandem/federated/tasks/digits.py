@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 by 8 pixels, as scikit-learn ships them: nothing to download."""
+"""Handwritten digits of 8 by 8 pixels, which are part of scikit-learn and need no download."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.federated.data import LabelledImages
 
-BRIGHTEST = 16  # of a pixel in scikit-learn's copy
+WHITE = 16  # value of the brightest pixel in scikit-learn
 
 
 def read_digits() -> LabelledImages:
-    """All 1,797."""
+    """Read all 1,797 images."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
         raise InputError(
-            "the task digits: its images come with scikit-learn, which is not installed; pip install scikit-learn."
+            "the task digits: its images are part of scikit-learn, which is not installed; pip install scikit-learn."
         ) from None
-    found = load_digits()
-    images = np.rint(found.images * (255 / BRIGHTEST)).astype(np.uint8)[..., None]
-    return LabelledImages(images, found.target.astype(np.int32))
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / WHITE)).astype(np.uint8)[..., None]
+    return LabelledImages(images, digits.target.astype(np.int32))

@@ -1,7 +1,7 @@
-"""The classifiers that devices run: small, pure, called with a batch of images.
+"""The classifiers that devices run, called with a batch of images.
 
-A fleet has as many models as devices, all of one shape, stacked leaf by leaf. So a layer must stay fast when every
-device has weights of its own: products of matrices do, grouped convolutions do not.
+A fleet has one model for each device, all of the same shape, stacked leaf by leaf. So a layer must stay fast when every
+device has its own weights: matrix products do, grouped convolutions do not.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Logits = Float[Array, "batch classes"]
 
 
 class Dense(eqx.Module):
-    """x W + b, W from He's normal distribution: drawn alike under any transformation, with no factorisation."""
+    """x W + b. W is drawn from He's normal distribution, which needs no factorisation and is the same under vmap."""
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
 
     @classmethod
     def init(cls, inputs: int, outputs: int, key: RandomKey) -> Dense:
-        """Fresh weights."""
+        """Draw initial weights."""
         return cls(jax.random.normal(key, (inputs, outputs)) * math.sqrt(2 / inputs), jnp.zeros(outputs))
 
     def __call__(self, x: Array) -> Array:
@@ -35,14 +35,14 @@ class Dense(eqx.Module):
 
 
 class Perceptron(eqx.Module):
-    """Pixels, one hidden layer, classes."""
+    """A perceptron with one hidden layer."""
 
     hidden: Dense
     head: Dense
 
     @classmethod
     def init(cls, pixels: int, width: int, classes: int, key: RandomKey) -> Perceptron:
-        """Fresh weights."""
+        """Draw initial weights."""
         first, second = jax.random.split(key)
         return cls(Dense.init(pixels, width, first), Dense.init(width, classes, second))
 
@@ -52,18 +52,18 @@ class Perceptron(eqx.Module):
 
 
 class Convolution(eqx.Module):
-    """3 by 3, as one product: the nine shifted images side by side, times the kernel."""
+    """A 3 by 3 convolution as one matrix product: nine shifted images side by side, times the kernel."""
 
     product: Dense  # [9 channels, outputs]
 
     @classmethod
     def init(cls, channels: int, outputs: int, key: RandomKey) -> Convolution:
-        """Fresh weights."""
+        """Draw initial weights."""
         return cls(Dense.init(9 * channels, outputs, key))
 
     def __call__(self, images: Images) -> Images:
         height, width = images.shape[1:3]
-        # Made once: fused into the shifts, all that leads to the images would be computed nine times.
+        # The barrier keeps XLA from fusing the input's computation into each of the nine shifts.
         padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
         padded = jax.lax.optimization_barrier(padded)  # type: ignore[no-untyped-call]
         shifts = [padded[:, row : row + height, column : column + width] for row in range(3) for column in range(3)]
@@ -71,7 +71,7 @@ class Convolution(eqx.Module):
 
 
 class GroupNorm(eqx.Module):
-    """Each image standardised by groups of channels: no statistics that devices would have to agree on."""
+    """Group normalisation: each image by itself, so there are no batch statistics to share between devices."""
 
     scale: Float[Array, " channels"]
     shift: Float[Array, " channels"]
@@ -79,7 +79,7 @@ class GroupNorm(eqx.Module):
 
     @classmethod
     def init(cls, channels: int, groups: int) -> GroupNorm:
-        """Neutral."""
+        """Return scale 1 and shift 0."""
         return cls(jnp.ones(channels), jnp.zeros(channels), groups)
 
     def __call__(self, images: Images) -> Images:
@@ -91,14 +91,14 @@ class GroupNorm(eqx.Module):
 
 
 class Block(eqx.Module):
-    """Convolution, norm, rectifier, twice if it is deep; then half the resolution."""
+    """Convolution, normalisation and ReLU, ``depth`` times; then max pooling to half the resolution."""
 
     convolutions: tuple[Convolution, ...]
     norms: tuple[GroupNorm, ...]
 
     @classmethod
     def init(cls, channels: int, outputs: int, depth: int, key: RandomKey) -> Block:
-        """Fresh weights."""
+        """Draw initial weights."""
         inputs = (channels, *(outputs,) * (depth - 1))
         keys = jax.random.split(key, depth)
         made = tuple(Convolution.init(count, outputs, one) for count, one in zip(inputs, keys, strict=True))
@@ -119,18 +119,18 @@ class ConvolutionalNetwork(eqx.Module):
 
     @classmethod
     def init(cls, key: RandomKey, channels: int = 3, classes: int = 10) -> ConvolutionalNetwork:
-        """Fresh weights."""
+        """Draw initial weights."""
         one, two, three, last = jax.random.split(key, 4)
         blocks = (Block.init(channels, 24, 2, one), Block.init(24, 40, 2, two), Block.init(40, 56, 1, three))
         return cls(blocks, Dense.init(56, classes, last))
 
     def __call__(self, images: Images) -> Logits:
-        features = 4 * images - 2  # pixels of photographs as numbers of order one
+        features = 4 * images - 2  # pixels of photographs to numbers of order one
         for block in self.blocks:
             features = block(features)
         return self.head(jnp.mean(features, axis=(1, 2)))
 
 
 def weight_count(model: eqx.Module) -> int:
-    """How many numbers an update holds."""
+    """Return the number of weights of a model."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
