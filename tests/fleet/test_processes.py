@@ -20,6 +20,7 @@ from small_fleet import FLEET, SEED, SIZE
 from tandem.federated.fleet.api import create_run
 from tandem.federated.fleet.client import sample_counts
 from tandem.federated.fleet.client_store import load_snapshot, snapshot_path
+from tandem.federated.fleet.config import FleetConfig
 from tandem.federated.fleet.run_dir import CLIENT_STORE, PROGRESS, RESULT
 from tandem.federated.fleet.spec import ClientContext, build_spec
 from tandem.feel import System
@@ -180,7 +181,7 @@ def test_deployment_survives_faults_of_its_devices(tmp_path: Path) -> None:
     from tandem.federated.flower.launcher import follow_run, local_superlink
 
     scenario = load_scenario("paper", {**FLEET, "rounds": 14})
-    run = create_run(scenario, tmp_path, seed=SEED, engine="deployment", deadline_s=15, wait_s=45)
+    run = create_run(scenario, tmp_path, FleetConfig(seed=SEED, engine="deployment", deadline_s=15, wait_s=45))
     with local_superlink(run, simulation=False) as deployment:
         devices = {n: deployment.start_device(n) for n in range(3)}
         nodes = {n: deployment.start_node(n) for n in range(3)}

@@ -24,13 +24,14 @@ from tandem.io.tree_io import write_arrays
 from tandem.scenario import load_scenario
 
 NUM_ROUNDS = 6
+SCENARIO = load_scenario("paper", {**FLEET, "rounds": NUM_ROUNDS})
 LOST_REPORT = (2, 1)  # round and device: a failure that the resumed run must remember
 
 
 def start(folder: Path) -> FleetConfig:
     folder.mkdir()
-    config = FleetConfig(run="resuming", policy="random", seed=SEED, rounds=NUM_ROUNDS)
-    write_config(folder, config, load_scenario("paper", FLEET))
+    config = FleetConfig(run="resuming", policy="random", seed=SEED)
+    write_config(folder, config, SCENARIO)
     return config
 
 
@@ -127,7 +128,7 @@ def test_one_server_at_a_time_uses_a_folder(spec: FleetSpec, contexts: list[Clie
         with pytest.raises(InputError, match="a server is running"):
             run_to_folder(folder, config, spec, make_transport(contexts, folder))
         with pytest.raises(InputError, match="a server is running"):
-            write_config(folder, config, load_scenario("paper", FLEET))
+            write_config(folder, config, SCENARIO)
 
 
 def test_resume_refuses_other_options(tmp_path: Path) -> None:

@@ -28,15 +28,14 @@ from tandem.scenario import load_scenario
 
 
 def write_small_config(folder: Path, rounds: int) -> FleetConfig:
-    config = FleetConfig(run="folder", policy="threshold", seed=SEED, rounds=rounds)
-    write_config(folder, config, load_scenario("paper", FLEET))
+    config = FleetConfig(policy="threshold", seed=SEED)
+    write_config(folder, config, load_scenario("paper", {**FLEET, "rounds": rounds}))
     return config
 
 
 def test_run_writes_trace_progress_and_result(tmp_path: Path, spec: FleetSpec, direct: Transport) -> None:
-    config = write_small_config(tmp_path, 3)
     (tmp_path / "trace.parquet").write_text("of an earlier run")
-    write_config(tmp_path, config, load_scenario("paper", FLEET))
+    config = write_small_config(tmp_path, 3)
     assert read_config(tmp_path) == config
 
     def lose_reports_of_one(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
@@ -67,14 +66,14 @@ def test_stopped_run_has_a_trace_of_its_completed_rounds(tmp_path: Path, spec: F
 
 def test_run_is_created_and_opened_from_python(tmp_path: Path) -> None:
     scenario = load_scenario("paper", FLEET)
-    run = create_run(scenario, tmp_path / "run", policy="round-robin", seed=SEED)
+    run = create_run(scenario, tmp_path / "run", FleetConfig(policy="round-robin", seed=SEED))
     assert open_fleet_run(tmp_path / "run").config == run.config
-    assert (run.size, run.config.rounds, run.finished) == (SIZE, FLEET["rounds"], False)
-    assert run.config.deadline_s == scenario.limits.round_max_s + 50
-    assert create_run(scenario, tmp_path / "run").config.run != run.config.run  # replaces the first run
+    assert (run.size, run.finished) == (SIZE, False)
+    assert (run.config.report_deadline_s(9.0), FleetConfig(deadline_s=1.0).report_deadline_s(9.0)) == (59.0, 1.0)
+    assert create_run(scenario, tmp_path / "run", FleetConfig()).config.run != run.config.run  # replaces the first run
     with pytest.raises(InputError, match=r"--number 4: .* 0 to 3"):
         build_client(scenario, SIZE, tmp_path)
-    with pytest.raises(InputError, match=r"--hardware gpio: .* cpufreq"):
+    with pytest.raises(InputError, match=r"--hardware: .*gpio.* cpufreq"):
         build_client(scenario, 0, tmp_path, hardware="gpio")
 
 
@@ -124,7 +123,7 @@ def test_device_process_survives_faulty_connections(
         (["--task", "digits", "--engine", "deploymant"], "deployment"),
         (["--task", "digits", "--hardware", "cpufreq"], "--engine deployment"),
         (["--task", "digits", "--policy", "treshold"], "threshold"),
-        (["--task", "digits", "--trace", "xml"], "--trace xml"),
+        (["--task", "digits", "--trace", "xml"], "parquet"),
         (["--task", "digits", "--prefer", "speed=1"], "--prefer"),
     ],
 )

@@ -24,7 +24,7 @@ from tandem.cli.task_options import DataOption, TaskOption, task_overrides, task
 from tandem.errors import InputError
 from tandem.federated.fleet.api import FleetRun, build_client, create_run, default_folder, open_fleet_run
 from tandem.federated.fleet.client_process import serve_forever
-from tandem.federated.fleet.config import read_nodes
+from tandem.federated.fleet.config import FleetConfig, read_nodes
 from tandem.federated.flower.launcher import check_installed, launch_fleet
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.policy import HEURISTICS
@@ -98,23 +98,21 @@ def run(
     else:
         preference = None if prefer is None else parse_preference(prefer)
         loaded = load_scenario(scenario, {**task_overrides(task, data), **parse_overrides(overrides), "rounds": rounds})
-        node_of_device = None if nodes is None else read_nodes(nodes, loaded.fleet.size)
+        config = FleetConfig(
+            policy=policy,
+            preference=preference,
+            seed=seed,
+            deadline_s=deadline_s,
+            wait_s=wait_s,
+            trace=trace,
+            engine=engine,
+            hardware=hardware,
+            superlink=superlink,
+            nodes=None if nodes is None else read_nodes(nodes, loaded.fleet.size),
+        )
         check_installed()
         with task_spinner(loaded):
-            fleet_run = create_run(
-                loaded,
-                out or default_folder(loaded, policy),
-                policy=policy,
-                preference=preference,
-                seed=seed,
-                deadline_s=deadline_s,
-                wait_s=wait_s,
-                trace=trace,
-                engine=engine,
-                hardware=hardware,
-                superlink=superlink,
-                nodes=node_of_device,
-            )
+            fleet_run = create_run(loaded, out or default_folder(loaded, policy), config)
     document = _launch(fleet_run)
     if as_json:
         print_json(document)
@@ -152,13 +150,13 @@ def _refuse_other_options(context: typer.Context, folder: Path) -> None:
 
 
 def _launch(fleet_run: FleetRun) -> dict[str, Any]:
-    size, config = fleet_run.size, fleet_run.config
-    title = f"Running {config.policy} on {fleet_run.scenario.name}: {size} devices, {config.rounds} rounds over Flower"
+    config, scenario, size = fleet_run.config, fleet_run.scenario, fleet_run.size
+    title = f"Running {config.policy} on {scenario.name}: {size} devices, {scenario.rounds} rounds over Flower"
     try:
         with progress_bar(title) as progress:
 
             def show_round(line: dict[str, Any]) -> None:
-                progress(line["done"], config.rounds, f"rounds, {line['reported']} of {size} devices reported")
+                progress(line["done"], scenario.rounds, f"rounds, {line['reported']} of {size} devices reported")
 
             return launch_fleet(fleet_run, show_round)
     except KeyboardInterrupt:

@@ -1,11 +1,11 @@
 """The Python interface to fleets: create a run, open an existing one, or build one of its devices.
 
 >>> from pathlib import Path
->>> from tandem.federated.fleet.api import create_run, open_fleet_run
+>>> from tandem.federated.fleet.api import FleetConfig, create_run, open_fleet_run
 >>> from tandem.federated.flower.launcher import launch_fleet
 >>> from tandem.scenario import load_scenario
 >>> scenario = load_scenario("paper", {"accuracy.task": "digits", "fleet.size": 3, "rounds": 5})
->>> run = create_run(scenario, Path("fleets/example"), policy="threshold")  # doctest: +SKIP
+>>> run = create_run(scenario, Path("fleets/example"), FleetConfig(policy="threshold"))  # doctest: +SKIP
 >>> document = launch_fleet(run)  # doctest: +SKIP
 >>> document = launch_fleet(open_fleet_run(Path("fleets/example")))  # resumes a stopped run  # doctest: +SKIP
 """
@@ -13,13 +13,12 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.errors import InputError, did_you_mean
+from tandem.errors import InputError, unknown_name
 from tandem.federated.build import build_system
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.config import ENGINES, FleetConfig, read_config, write_config
@@ -30,8 +29,6 @@ from tandem.federated.fleet.spec import ClientContext, build_spec
 from tandem.io.atomic import results_folder
 from tandem.runs.trace import check_format
 from tandem.scenario import Scenario, load_scenario
-
-DEADLINE_MARGIN_S = 50.0  # added to L_max, for messages and for the compilation in the first round
 
 
 @dataclass(frozen=True)
@@ -73,15 +70,8 @@ def default_folder(scenario: Scenario, policy: str) -> Path:
     return Path("fleets") / f"{scenario.name}-{Path(policy).name}"
 
 
-def create_run(scenario: Scenario, folder: Path, *, deadline_s: float | None = None, **options: Any) -> FleetRun:
-    """Check a new run of the scenario's number of rounds and write its folder; ``launch_fleet`` starts it.
-
-    ``options`` are other fields of ``FleetConfig``. The default of ``deadline_s`` is L_max and ``DEADLINE_MARGIN_S``.
-    An earlier run in the folder is deleted.
-    """
-    if deadline_s is None:
-        deadline_s = scenario.limits.round_max_s + DEADLINE_MARGIN_S
-    config = FleetConfig(run=uuid.uuid4().hex, rounds=scenario.rounds, deadline_s=deadline_s, **options)
+def create_run(scenario: Scenario, folder: Path, config: FleetConfig) -> FleetRun:
+    """Check a new run and write its folder, in place of an earlier run; ``launch_fleet`` starts it."""
     check_config(config, scenario)
     results_folder(folder, CONFIG)
     if Path(config.policy).is_dir():  # the server may have another working directory
@@ -99,7 +89,7 @@ def build_client(
     scenario: Scenario, number: int, store: Path, seed: int = 0, hardware: str = "simulated"
 ) -> ClientHandler:
     """Build device ``number`` of a fleet, with its durable state below ``store``."""
-    _check_choice("--hardware", hardware, HARDWARE)
+    _check_choice("hardware", hardware, HARDWARE)
     if number >= scenario.fleet.size:
         last = scenario.fleet.size - 1
         raise InputError(f"--number {number}: the fleet has devices 0 to {last}; choose one of them.")
@@ -111,8 +101,8 @@ def check_config(config: FleetConfig, scenario: Scenario) -> None:
     """Raise InputError if the run cannot start; nothing is written."""
     if scenario.accuracy.task is None:
         raise InputError("--task: a fleet trains real models; name a task, such as --task digits.")
-    _check_choice("--engine", config.engine, ENGINES)
-    _check_choice("--hardware", config.hardware, HARDWARE)
+    _check_choice("engine", config.engine, ENGINES)
+    _check_choice("hardware", config.hardware, HARDWARE)
     if config.engine == "simulation" and config.hardware != "simulated":
         raise InputError(
             f"--hardware {config.hardware}: devices in a simulation share a machine; use --engine deployment."
@@ -124,6 +114,6 @@ def check_config(config: FleetConfig, scenario: Scenario) -> None:
     load_policy(config.policy, config.preference, build_system(scenario))
 
 
-def _check_choice(option: str, value: str, choices: Collection[str]) -> None:
-    if value not in choices:
-        raise InputError(f"{option} {value}: is not known; {did_you_mean(value, choices)}.")
+def _check_choice(kind: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InputError(f"--{kind}: {unknown_name(kind, name, known)}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem.errors import InputError
 from tandem.federated.fleet.run_dir import (
@@ -24,26 +25,30 @@ from tandem.federated.fleet.run_dir import (
 from tandem.io.tables import write_text
 from tandem.scenario import Scenario, dump_scenario
 
+DEADLINE_MARGIN_S = 50.0  # for messages, and for the compilation in the first round
 ENGINES = ("simulation", "deployment")  # Flower's two ways to run clients
 
 
 class FleetConfig(BaseModel):
-    """The configuration of a run."""
+    """The options of a run. The number of rounds is the scenario's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    run: str  # an identifier that no other run has
+    run: str = Field(default_factory=lambda: uuid.uuid4().hex)  # an identifier that no other run has
     policy: str = "threshold"  # a heuristic, or the folder of a trained run
     preference: tuple[float, float, float] | None = None  # weights of accuracy, latency and energy, for a trained run
     seed: int = 0
-    rounds: int = 5
-    deadline_s: float = 60.0  # wall-clock time in which the reports of a round must arrive
+    deadline_s: float | None = None  # wall-clock time in which reports must arrive; see report_deadline_s
     wait_s: float = 120.0  # wall-clock time in which devices must connect before the first round
     trace: str = "csv"  # csv, parquet or none
     engine: str = "simulation"  # one of ENGINES
     hardware: str = "simulated"  # one of fleet.hardware.HARDWARE
     superlink: str | None = None  # a running SuperLink of the user's Flower configuration, instead of a local one
     nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
+
+    def report_deadline_s(self, round_max_s: float) -> float:
+        """Return the deadline for reports; unless given, L_max and a margin."""
+        return round_max_s + DEADLINE_MARGIN_S if self.deadline_s is None else self.deadline_s
 
 
 def write_config(folder: Path, config: FleetConfig, scenario: Scenario) -> None:

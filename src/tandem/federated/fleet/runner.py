@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tandem.errors import InputError, did_you_mean
+from tandem.errors import InputError, unknown_name
 from tandem.federated.build import build_system
 from tandem.federated.fleet.config import FleetConfig
 from tandem.federated.fleet.messages import Instruction
@@ -52,11 +52,12 @@ def run_to_folder(folder: Path, config: FleetConfig, spec: FleetSpec, transport:
     Every file is complete or absent, also if the run is stopped.
     """
     policy = load_policy(config.policy, config.preference, spec.system)
-    names = build_device_table(load_scenario(folder / SCENARIO)).names
+    scenario = load_scenario(folder / SCENARIO)
+    names = build_device_table(scenario).names
     with server_lock(folder):
         server, records = load_server(folder, spec, policy, config.run)
         try:
-            for after, record in run_rounds(spec, policy, server, config.rounds - len(records), transport):
+            for after, record in run_rounds(spec, policy, server, scenario.rounds - len(records), transport):
                 save_round(folder, after, record)  # before the next instructions are sent
                 records.append(record)
                 _append_line(folder / PROGRESS, _progress_line(len(records), names, record))
@@ -76,9 +77,7 @@ def load_policy(name: str, preference: tuple[float, float, float] | None, system
         return HEURISTICS[name]()
     folder = Path(name)
     if not folder.is_dir():
-        raise InputError(
-            f"--policy {name}: is neither a trained run nor a heuristic; {did_you_mean(name, HEURISTICS)}."
-        )
+        raise InputError(f"--policy: {unknown_name('heuristic or trained run', name, HEURISTICS)}")
     run = open_run(folder, build_system=build_system)
     check_fits(run, system)
     return run.policy_for(preference or (1 / 3, 1 / 3, 1 / 3))

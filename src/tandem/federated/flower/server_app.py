@@ -20,7 +20,8 @@ def run_fleet(grid: Grid, folder: str) -> None:
     try:
         config = read_config(run_folder)
         spec = load_spec(run_folder, config.seed)
-        transport = FlowerTransport(grid, spec.system.size, config.deadline_s, config.nodes)
+        deadline_s = config.report_deadline_s(float(spec.system.round_max_s))
+        transport = FlowerTransport(grid, spec.system.size, deadline_s, config.nodes)
         if transport.wait_for_devices(config.wait_s) == 0:
             raise InputError(f"no device connected within {config.wait_s:g} s; start the devices, or raise --wait.")
         run_to_folder(run_folder, config, spec, transport)
