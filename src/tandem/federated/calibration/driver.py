@@ -6,7 +6,6 @@ leaves open, without any data.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from tandem.federated.plots import write_calibration_figure
 from tandem.federated.simulation import FederatedSimulation
 from tandem.feel.accuracy import mappings_by_kind
 from tandem.feel.system import System
-from tandem.io.atomic import atomic_write
+from tandem.io.tables import write_csv, write_json, write_text
 from tandem.scenario import Scenario, dump_scenario
 from tandem.scenario.plugins import AccuracyMappingConfig
 
@@ -126,14 +125,11 @@ def write_calibration(folder: Path, calibration: Calibration) -> None:
     assert calibration.scenario.accuracy.task is not None
     task = calibration.scenario.accuracy.task.kind
     for fit in calibration.fits:
-        _write(folder / f"{fit.kind}.yaml", _as_yaml(calibration, fit, task))
-    _write(folder / SCENARIO, _as_yaml(calibration, calibration.chosen, task))
-    with atomic_write(folder / TABLE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(calibration.measured.rows())
+        write_text(folder / f"{fit.kind}.yaml", _as_yaml(calibration, fit, task))
+    write_text(folder / SCENARIO, _as_yaml(calibration, calibration.chosen, task))
+    write_csv(folder / TABLE, COLUMNS, calibration.measured.rows())
     write_calibration_figure(folder / FIGURE, f"Accuracy measured on {task}", calibration.measured, calibration.fits)
-    _write(folder / RESULT, json.dumps(calibration.document(), indent=2, allow_nan=False) + "\n")
+    write_json(folder / RESULT, calibration.document())
     (folder / SO_FAR).unlink(missing_ok=True)
 
 
@@ -143,8 +139,3 @@ def _as_yaml(calibration: Calibration, fit: Fit, task: str) -> str:
         f"# {fit.kind}, R2 {fit.device.r2:.3f}, RMSE {fit.device.rmse:.4f} over volumes and ages.\n"
     )
     return note + dump_scenario(calibration.with_fit(fit))
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
