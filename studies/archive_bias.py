@@ -24,20 +24,21 @@ from tandem.feel.environment import Environment
 from tandem.learn import train_loop as engine
 from tandem.pareto import hypervolume
 from tandem.policy.evaluate import evaluate_policies
-from tandem.runs.problem import override_shield
+from tandem.runs.checkpoint import read_checkpoint
 from tandem.runs.simulation import episode_keys
-from tandem.runs.trainer import Callback
+from tandem.runs.trainer import load_algorithm, override_shield
 from tandem.scenario import load_scenario
 
 SEEDS = range(500, 508)
 OPTIONS = {"validation_episodes": 3, "archive_size": 50, "extension_steps": 8}  # as digits at scale paper
 
 
-class Last(Callback):
-    """Keeps the algorithm, and the archive as it stood at last."""
+class Last:
+    """The algorithm of a finished run, and its archive at the end of training."""
 
-    def on_checkpoint(self, algorithm, now, seed, index=None):
-        self.algorithm, self.policy_archive = algorithm, now.state.policy_archive
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.algorithm = load_algorithm(folder, build_system=build_system)
+        self.policy_archive = read_checkpoint(folder, self.algorithm, seed).checkpoint.state.policy_archive
 
 
 def again(last: Last, system, sampling: str):
@@ -83,10 +84,11 @@ def main() -> None:
     options = parser.parse_args()
     estimated = load_scenario(options.scenario)
     measured = load_scenario(options.scenario, {"accuracy.task": options.task})
-    last, changes = Last(), {"rounds": options.rounds, **OPTIONS}
+    changes = {"budget": options.rounds, **OPTIONS}
     with tempfile.TemporaryDirectory() as folder:
         what = (measured if options.oracle else estimated, "c-moppo", "default", options.seed, Path(folder) / "run")
-        train(*what, changes, listeners=[last])
+        train(*what, changes)
+        last = Last(what[-1], options.seed)
     result = found(last, build_system(override_shield(last.algorithm.config, measured)))
     if options.json:
         asked = {"task": options.task, "oracle": options.oracle, "seed": options.seed, "options": changes}

@@ -14,11 +14,10 @@ from tandem.experiments.executors import RayExecutor, SerialExecutor
 from tandem.experiments.scale import load_scale
 from tandem.experiments.sweep import JobOutcome, sweep
 from tandem.experiments.trial import RUN, Trial, TrialResult, trial_dir
-from tandem.learn.train_loop import reference_point
 from tandem.objectives import OBJECTIVE_KEYS, to_maximised
 from tandem.pareto import hypervolume, nondominated_indices
 from tandem.rng import REFERENCE_FRONT_SEEDS
-from tandem.runs.learning_curve import CURVE, CurvePoint, LearningCurve, read_curve
+from tandem.runs.learning_curve import CURVE
 from tandem.runs.run import open_run
 from tandem.runs.simulation import simulate
 from tandem.runs.trainer import resume, train
@@ -88,31 +87,6 @@ def test_what_was_begun_together_and_killed_is_begun_again(tmp_path: Path) -> No
     assert len(sweep(CELLS[:2], tmp_path, SerialExecutor(), 2, RecordingCallback())) == 2
 
 
-def test_a_curve_is_what_would_have_been_delivered(tmp_path: Path) -> None:
-    """Stopped at a mark, a run that is concluded there delivers the front of the mark."""
-
-    class Stop(LearningCurve):
-        def on_checkpoint(self, algorithm, now, seed, index=None) -> None:
-            super().on_checkpoint(algorithm, now, seed, index)
-            if self._passed == 1 and not hasattr(self, "expected"):
-                from tandem.learn import train_loop as engine
-                from tandem.runs.final_evaluation import measure_front
-
-                delivery = engine.validate(algorithm, now, seed)
-                found = measure_front(algorithm, delivery).front
-                rounds = engine.rounds_done(algorithm, now) + delivery.rounds
-                volume = hypervolume(found.points, reference_point(algorithm))
-                self.expected = CurvePoint(rounds, volume, found.sparsity, len(found.policies))
-
-    curve = Stop(3)
-    train(CELLS[0].scenario(), "s-ppo", "default", 0, tmp_path / "run", CELLS[0].changes, listeners=[curve])
-    marks = read_curve(tmp_path / "run" / CURVE)
-    assert len(marks) == 3
-    assert (marks[0].rounds, marks[0].policies) == (curve.expected.rounds, curve.expected.policies)
-    assert marks[0].hypervolume == pytest.approx(curve.expected.hypervolume, rel=1e-5)
-    assert marks[0].sparsity == pytest.approx(curve.expected.sparsity, rel=1e-3)
-
-
 def test_a_curve_goes_on_where_its_run_does(here: tuple[dict[Trial, TrialResult], Path], tmp_path: Path) -> None:
     def stop(progress) -> None:
         if progress.rounds > progress.planned_rounds // 2:
@@ -120,8 +94,8 @@ def test_a_curve_goes_on_where_its_run_does(here: tuple[dict[Trial, TrialResult]
 
     cell, folder = CELLS[0], tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(cell.scenario(), "s-ppo", "default", 0, folder, cell.changes, stop, [LearningCurve(2)])
-    resume(folder, listeners=[LearningCurve(2)])
+        train(cell.scenario(), "s-ppo", "default", 0, folder, cell.changes, stop, curve_points=2)
+    resume(folder, curve_points=2)
     whole = here[1] / "trials" / cell.name / "run"
     assert (folder / CURVE).read_text() == (whole / CURVE).read_text()
 

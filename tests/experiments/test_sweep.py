@@ -132,7 +132,7 @@ def test_every_algorithm_gets_the_same_budget(scale) -> None:
     """The plan of each, validation included, is within the budget and uses nearly all of it."""
     from tandem.experiments.plotting import COMPARED
     from tandem.learn.registry import make_config
-    from tandem.runs.problem import build_algorithm
+    from tandem.runs.trainer import build_algorithm
 
     for name in COMPARED:
         trial = scale.trial(name, 0)

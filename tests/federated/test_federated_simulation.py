@@ -18,8 +18,8 @@ from tandem.learn.registry import config_from_document
 from tandem.policy import evaluate
 from tandem.policy.heuristics import Threshold
 from tandem.rng import FleetStream, fold_stream
-from tandem.runs.problem import build_algorithm
 from tandem.runs.simulation import simulate_histories
+from tandem.runs.trainer import build_algorithm
 from tandem.scenario import load_scenario
 
 ROUNDS = 14

@@ -9,31 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from small_runs import CONDITIONED
 
 import tandem
 from tandem.errors import InputError
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
-from tandem.runs import is_locked, read_record, resume
+from tandem.runs import Run, is_locked, read_record, resume
 from tandem.runs.migrations import FORMAT
 from tandem.runs.run_dir import list_runs, new_run_dir, run_lock
-from tandem.scenario import load_scenario
-
-OPTIONS = {
-    "budget": 300,
-    "num_envs": 2,
-    "update_epochs": 1,
-    "num_minibatches": 1,
-    "validation_episodes": 1,
-    "preference_divisions": 2,
-    "width": 8,
-}
-
-SMALL = load_scenario("paper", ["fleet.size=3", "rounds=10"])
+from tandem.scenario import Scenario
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tandem.train(SMALL, out=tmp_path_factory.mktemp("runs") / "run", options=OPTIONS).folder
+@pytest.fixture
+def finished(conditioned_run: Run) -> Path:
+    return conditioned_run.folder
 
 
 @pytest.fixture
@@ -216,9 +205,9 @@ def test_a_new_run_takes_only_an_empty_folder_or_one_that_was_killed_as_it_began
         pass
 
 
-def test_a_read_only_disk_is_refused(read_only: Path) -> None:
+def test_a_read_only_disk_is_refused(read_only: Path, small: Scenario) -> None:
     with pytest.raises(InputError, match=r"new: cannot be written \(Read-only file system\); choose another folder"):
-        tandem.train(SMALL, out=read_only / "new", options=OPTIONS)
+        tandem.train(small, out=read_only / "new", options=CONDITIONED)
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:

@@ -1,93 +1,124 @@
-"""Training from Python: what a run gives back, that it keeps its promises when stopped, and how options are chosen."""
+"""Training from Python: the files of a run, resumption after an interruption or a full disk, and its options."""
 
 import csv
 import json
+import shutil
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from small_runs import CONDITIONED, POPULATION
 
 import tandem
 from tandem.errors import InputError
-from tandem.feel import Environment
+from tandem.feel.environment import Environment
 from tandem.learn import ALGORITHMS
 from tandem.learn.registry import config_document, config_from_document, make_config
-from tandem.pareto import nondominated_indices
+from tandem.learn.train_loop import rounds_done, validate
 from tandem.policy.evaluate import evaluate_policies
 from tandem.rng import FINAL_EVALUATION_SEEDS
-from tandem.runs import Run, resume, simulate
-from tandem.runs import trainer as training
+from tandem.runs import Callback, Run, resume, simulate, train_seeds
+from tandem.runs.callbacks import RunStart, TensorBoard
+from tandem.runs.checkpoint import read_checkpoint
+from tandem.runs.final_evaluation import measure_front
+from tandem.runs.learning_curve import CURVE, CurvePoint, read_curve
+from tandem.runs.run_dir import new_run_dir
 from tandem.runs.simulation import episode_keys
-from tandem.scenario import Scenario, load_scenario
+from tandem.runs.trainer import build_algorithm, default_folder
+from tandem.scenario import Scenario
 
-TINY = {"budget": 300, "num_envs": 2, "update_epochs": 1, "num_minibatches": 1, "validation_episodes": 1}
-CONDITIONED = {**TINY, "preference_divisions": 2, "width": 8, "fleet_sizes": [3, 2]}
-POPULATION = {**TINY, "archive_size": 4, "num_preferences": 2, "shield": False, "tolerance": 1.0, "network": "mlp"}
-
-
-@pytest.fixture(scope="module")
-def small() -> Scenario:
-    return load_scenario("paper", ["fleet.size=3", "rounds=10"])
+RESULTS = ("front.json", "policies.safetensors")
 
 
-@pytest.fixture(scope="module")
-def run(small: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return tandem.train(small, seed=4, out=tmp_path_factory.mktemp("runs") / "whole", options=CONDITIONED)
+def results(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in RESULTS]
 
 
-@pytest.fixture(scope="module")
-def coins(small: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return tandem.train(small, "r-ppo", out=tmp_path_factory.mktemp("runs") / "whole", options=POPULATION)
+def stop_at(number: int, steps: list[int]):
+    """Interrupt training when so many chunks are done, over all calls."""
+
+    def on_progress(progress) -> None:
+        steps.append(progress.step)
+        if len(steps) == number:
+            raise KeyboardInterrupt
+
+    return on_progress
 
 
-@pytest.mark.parametrize(("name", "options"), [("run", CONDITIONED), ("coins", POPULATION)])
-def test_stopped_twice_it_ends_the_same(name, options, small, tmp_path, monkeypatch, request) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("conditioned_run", CONDITIONED), pytest.param("population_run", POPULATION, marks=pytest.mark.slow)],
+)
+def test_an_interrupted_run_ends_like_one_that_was_not(name, options, small, tmp_path, request) -> None:
     whole: Run = request.getfixturevalue(name)
     steps: list[int] = []
-
-    def stop_at(number: int):
-        def on_progress(progress) -> None:
-            steps.append(progress.step)
-            if len(steps) == number:
-                raise KeyboardInterrupt
-
-        return on_progress
-
     folder = tmp_path / "run"
+    what = (small, whole.algorithm_name, "default", whole.seed, folder, options)
     with pytest.raises(KeyboardInterrupt):
-        tandem.train(small, whole.algorithm_name, seed=whole.seed, out=folder, options=options, on_progress=stop_at(1))
+        tandem.train(*what, stop_at(1, steps))
     with pytest.raises(KeyboardInterrupt):
-        resume(folder, on_progress=stop_at(3))
-    with pytest.raises(InputError, match=r"'tandem train --resume"):
+        resume(folder, on_progress=stop_at(3, steps))
+    with pytest.raises(InputError, match="tandem train --resume"):
         tandem.open_run(folder)
-    again = resume(folder, on_progress=stop_at(-1))
-    assert steps == list(range(1, len(steps) + 1))  # no chunk was run twice: stopping writes a checkpoint
-    for file in ("front.json", "policies.safetensors"):
-        assert (folder / file).read_bytes() == (whole.folder / file).read_bytes()
+    again = resume(folder, on_progress=stop_at(-1, steps))
+    assert steps == list(range(1, len(steps) + 1))  # no chunk ran twice: an interruption writes a checkpoint
+    assert results(folder) == results(whole.folder)
     assert again.record.rounds == whole.record.rounds
 
 
-def test_a_run_keeps_its_budget_and_counts_every_use(run: Run, small: Scenario) -> None:
-    record = run.record
-    assert record.rounds == record.training_rounds + record.validation_rounds <= TINY["budget"]
+def test_a_run_stopped_by_a_full_disk_can_be_resumed(place, conditioned_run: Run, small: Scenario) -> None:
+    disk, fill = place
+    with ExitStack() as stack:
+
+        def fill_disk(progress) -> None:
+            if progress.step == 2:
+                stack.enter_context(fill(1000))
+
+        with pytest.raises(InputError) as caught:
+            tandem.train(small, seed=4, out=disk / "run", options=CONDITIONED, on_progress=fill_disk)
+    message = str(caught.value)
+    assert message.startswith(f"{disk / 'run'}: cannot be written (")
+    assert message.endswith(f", then continue with 'tandem train --resume {disk / 'run'}'.")
+    resume(disk / "run")
+    assert results(disk / "run") == results(conditioned_run.folder)
+
+
+def test_a_run_that_a_full_disk_kept_from_starting_can_be_started(disk: Path, small: Scenario) -> None:
+    with new_run_dir(disk / "run"):
+        pass
+    filler = disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(disk).free))
+    with pytest.raises(InputError, match=r"No space left on device\); make room on the disk, then train again\.$"):
+        tandem.train(small, seed=4, out=disk / "run", options=CONDITIONED)
+    filler.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        tandem.train(small, seed=4, out=disk / "run", options=CONDITIONED, on_progress=stop_at(1, []))
+
+
+def test_rounds_are_counted_and_within_the_budget(conditioned_run: Run, small: Scenario) -> None:
+    record = conditioned_run.record
+    assert record.rounds == record.training_rounds + record.validation_rounds <= CONDITIONED["budget"]
     assert record.validation_rounds == 6 * small.rounds  # six preferences, one episode each
-    assert record.measuring_rounds == len(run.front.policies) * len(FINAL_EVALUATION_SEEDS) * small.rounds
+    assert record.measuring_rounds == len(conditioned_run.front.policies) * len(FINAL_EVALUATION_SEEDS) * small.rounds
     assert record.versions.keys() == {"python", "jax", "jaxlib", "equinox", "optax", "numpy"}
     assert (record.algorithm, record.preset, record.seed, record.status) == ("pc-ppo", "default", 4, "finished")
 
 
-def test_progress_has_a_row_for_each_chunk(run: Run) -> None:
-    with (run.folder / "progress.csv").open() as file:
+def test_progress_has_a_row_for_each_chunk(conditioned_run: Run) -> None:
+    with (conditioned_run.folder / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == list(range(1, len(rows) + 1))
-    assert int(rows[-1]["rounds"]) == run.record.training_rounds
+    assert int(rows[-1]["rounds"]) == conditioned_run.record.training_rounds
     times = [float(row["wall_s"]) for row in rows]
     assert times == sorted(times)
-    assert times[-1] <= run.record.wall_s
+    assert times[-1] <= conditioned_run.record.wall_s
 
 
-def test_the_front_is_as_measured(run: Run) -> None:
+def test_the_front_is_as_measured(conditioned_run: Run) -> None:
+    run = conditioned_run
     keys = episode_keys(FINAL_EVALUATION_SEEDS)
     (means,) = evaluate_policies(Environment(run.system()), run.policies(), keys)
     assert np.allclose(means.reward.mean(axis=1), run.front.points, rtol=1e-6)
@@ -98,76 +129,159 @@ def test_the_front_is_as_measured(run: Run) -> None:
     written = json.loads((run.folder / "front.json").read_text())
     assert written["hypervolume"] == run.front.hypervolume == run.record.hypervolume
     assert written["seeds"] == list(FINAL_EVALUATION_SEEDS)
-    assert len(nondominated_indices(run.front.points)) >= 1
 
 
-def test_a_conditioned_run_follows_any_preference(run: Run) -> None:
-    assert run.conditioned
-    assert {policy.network for policy in run.front.policies} == {0}  # one network for all
-    assert np.allclose(run.policy_for([2, 1, 1]).preference, [0.5, 0.25, 0.25])
+def test_a_conditioned_run_has_a_policy_for_any_preference(conditioned_run: Run) -> None:
+    assert conditioned_run.conditioned
+    assert {policy.network for policy in conditioned_run.front.policies} == {0}  # one network for all
+    assert np.allclose(conditioned_run.policy_for([2, 1, 1]).preference, [0.5, 0.25, 0.25])
     with pytest.raises(InputError, match="three weights"):
-        run.policy_for([1, 2])
+        conditioned_run.policy_for([1, 2])
 
 
-def test_a_policy_knows_the_largest_fleet_it_was_trained_on(run: Run) -> None:
+def test_a_policy_knows_the_largest_fleet_it_was_trained_on(conditioned_run: Run) -> None:
+    run = conditioned_run
     known = [run.policies().largest_fleet, run.policy(0).largest_fleet, run.policy_for([1, 1, 1]).largest_fleet]
     assert known == [max(CONDITIONED["fleet_sizes"])] * 3
 
 
-def test_another_run_gives_the_best_of_its_front(coins: Run) -> None:
-    assert not coins.conditioned
-    chosen = coins.policy_for([0, 0, 1])
-    best = int(np.argmax(coins.front.points[:, 2]))
-    assert np.array_equal(chosen.preference, coins.policy(best).preference)
+def test_a_population_has_the_best_policy_of_its_front_for_a_preference(population_run: Run) -> None:
+    assert not population_run.conditioned
+    chosen = population_run.policy_for([0, 0, 1])
+    best = int(np.argmax(population_run.front.points[:, 2]))
+    assert np.array_equal(chosen.preference, population_run.policy(best).preference)
     assert chosen.sampling == "sample-modes"
-    used = [policy.network for policy in coins.front.policies]
+    used = [policy.network for policy in population_run.front.policies]
     assert set(used) == set(range(len(set(used))))  # no network is stored that no policy uses
     with pytest.raises(InputError, match="choose one from 0 to"):
-        coins.policy(len(used))
+        population_run.policy(len(used))
 
 
-def test_options_override_the_scenarios_shield(coins: Run, small: Scenario) -> None:
+def test_options_override_the_shield_of_the_scenario(population_run: Run, small: Scenario) -> None:
     assert small.shield.enabled
-    assert not coins.scenario.shield.enabled
-    assert not coins.system().shielded
+    assert not population_run.scenario.shield.enabled
+    assert not population_run.system().shielded
 
 
-def test_stored_policies_are_finite_single_precision(run: Run) -> None:
-    arrays = [leaf for leaf in jax.tree.leaves(run.policies()) if hasattr(leaf, "dtype")]
+def test_stored_policies_are_finite_single_precision(conditioned_run: Run) -> None:
+    arrays = [leaf for leaf in jax.tree.leaves(conditioned_run.policies()) if hasattr(leaf, "dtype")]
     assert all(leaf.dtype == np.float32 and np.isfinite(leaf).all() for leaf in arrays)
 
 
-def test_a_folder_is_chosen_if_none_is_named() -> None:
-    assert training.default_folder("my/fleet: 2", "s-ppo", "quick", 3) == Path("runs/my-fleet-2-s-ppo-quick-seed3")
+def test_the_default_folder_is_named_after_the_run() -> None:
+    assert default_folder("my/fleet: 2", "s-ppo", "quick", 3) == Path("runs/my-fleet-2-s-ppo-quick-seed3")
 
 
-def test_tensorboard_gets_a_point_for_each_chunk(small: Scenario, tmp_path: Path) -> None:
-    from tandem.runs.callbacks import TensorBoard
+class Recorder(Callback):
+    """Records the names of hooks and their arguments."""
 
-    done = tandem.train(small, seed=4, out=tmp_path / "run", options=CONDITIONED, listeners=[TensorBoard()])
-    (events,) = (done.folder / "tensorboard").iterdir()
-    chunks = len((done.folder / "progress.csv").read_text().splitlines()) - 1
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+
+    def on_start(self, start: RunStart) -> None:
+        self.events.append(("start", start))
+
+    def on_compile(self, stage: str) -> None:
+        self.events.append(("compile", stage))
+
+    def on_chunk(self, progress, wall_s: float) -> None:
+        self.events.append(("chunk", progress.step))
+
+    def on_validate(self) -> None:
+        self.events.append(("validate", None))
+
+    def on_measure(self, policies: int) -> None:
+        self.events.append(("measure", policies))
+
+    def on_end(self, record) -> None:
+        self.events.append(("end", record.status))
+
+
+def test_callbacks_follow_a_run(conditioned_run: Run, small: Scenario, tmp_path: Path) -> None:
+    recorder, tensorboard = Recorder(), TensorBoard()
+    run = tandem.train(small, seed=4, out=tmp_path / "run", options=CONDITIONED, callbacks=[recorder, tensorboard])
+    record = run.record
+    start = RunStart(tmp_path / "run", "pc-ppo", 4, 3, 0, record.training_rounds)
+    chunks = len((run.folder / "progress.csv").read_text().splitlines()) - 1
+    assert recorder.events == [
+        ("start", start),
+        ("compile", "training"),
+        *(("chunk", step + 1) for step in range(chunks)),
+        ("validate", None),
+        ("measure", record.policies),
+        ("end", "finished"),
+    ]
+    (events,) = (run.folder / "tensorboard").iterdir()
     assert events.read_bytes().count(b"training/hypervolume") == chunks
     assert b"front/hypervolume" in events.read_bytes()
 
 
-def test_a_preset_changes_the_defaults_and_the_user_the_preset() -> None:
-    chosen = make_config("c-moppo", "literal", ["clip_eps=0.3", "reference_point=[0, 6, 50]", "learning_rate=1e-4"])
-    assert (chosen.clip_eps, chosen.reference_point, chosen.learning_rate) == (0.3, (0, 6, 50), 1e-4)
-    assert chosen.ratio_scope == "fleet"  # the preset's
-    assert chosen.gamma == 0.99  # the default
+def test_a_learning_curve_is_that_of_runs_that_ended_earlier(
+    conditioned_run: Run, small: Scenario, tmp_path: Path
+) -> None:
+    """The run is interrupted after the first point, validated and measured there, and then resumed."""
+    folder, steps = tmp_path / "run", []
+    chunks = len((conditioned_run.folder / "progress.csv").read_text().splitlines()) - 1
+    middle = stop_at(chunks // 2, steps)
+    with pytest.raises(KeyboardInterrupt):
+        tandem.train(small, seed=4, out=folder, options=CONDITIONED, curve_points=2, on_progress=middle)
+    (point,) = read_curve(folder / CURVE)
+    algorithm = build_algorithm("pc-ppo", small, conditioned_run.config)
+    checkpoint = read_checkpoint(folder, algorithm, 4).checkpoint
+    validation = validate(algorithm, checkpoint, 4)
+    front = measure_front(algorithm, validation).front
+    assert point.rounds == rounds_done(algorithm, checkpoint) + validation.rounds
+    assert point.policies == len(front.policies)
+    assert point.hypervolume == pytest.approx(front.hypervolume, rel=1e-5)
+    assert point.sparsity == pytest.approx(front.sparsity, rel=1e-3)
+    record = resume(folder, curve_points=2).record
+    assert read_curve(folder / CURVE) == [
+        point,
+        CurvePoint(record.rounds, record.hypervolume, record.sparsity, record.policies),
+    ]
+
+
+@pytest.mark.slow
+def test_several_seeds_are_trained_in_one_program_without_checkpoints(
+    population_run: Run, small: Scenario, tmp_path: Path
+) -> None:
+    folders = {seed: tmp_path / str(seed) for seed in (0, 1)}
+    recorders = {0: [Recorder()]}
+    runs = train_seeds(small, "r-ppo", "default", folders, POPULATION, recorders, curve_points=2)
+    assert [run.seed for run in runs] == [0, 1]
+    assert runs[0].front.hypervolume != runs[1].front.hypervolume
+    assert {run.record.rounds for run in runs} == {population_run.record.rounds}
+    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+    assert all(len(read_curve(folder / CURVE)) == 2 for folder in folders.values())
+    names = [name for name, _ in recorders[0][0].events]
+    assert (names[0], names[1], names[-1]) == ("start", "compile", "end")
+
+
+def test_presets_change_defaults_and_options_change_presets() -> None:
+    changes = ["clip_eps=0.3", "reference_point=[0, 6, 50]", "learning_rate=1e-4"]
+    config = make_config("c-moppo", "literal", changes)
+    assert (config.clip_eps, config.reference_point, config.learning_rate) == (0.3, (0, 6, 50), 1e-4)
+    assert config.ratio_scope == "fleet"  # the preset's
+    assert config.gamma == 0.99  # the default
     assert make_config("c-moppo", "literal", {"clip_eps": 0.3}).clip_eps == 0.3
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_options_survive_json(name: str) -> None:
+def test_a_config_survives_json(name: str) -> None:
     for preset in ALGORITHMS[name].presets:
-        options = make_config(name, preset)
-        assert config_from_document(name, json.loads(json.dumps(config_document(options))), "there") == options
+        config = make_config(name, preset)
+        assert config_from_document(name, json.loads(json.dumps(config_document(config))), "there") == config
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31 + 1, 0.5, True])
 def test_a_seed_is_a_whole_number(seed, small: Scenario, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="whole number"):
         tandem.train(small, seed=seed, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), -float("inf")])
+def test_a_reference_point_is_finite(number: float, small: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"reference_point\[1\] is .*; write a finite number"):
+        tandem.train(small, out=tmp_path / "run", options={**CONDITIONED, "reference_point": [0, number, 44]})
     assert list(tmp_path.iterdir()) == []

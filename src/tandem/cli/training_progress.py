@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import TracebackType
 
 from tandem.cli.formatting import count, plural_policies
 from tandem.cli.progress import ProgressDisplay
-from tandem.learn.algorithm import Algorithm
-from tandem.learn.train_loop import Progress
-from tandem.runs.trainer import Callback
+from tandem.learn.train_loop import ChunkProgress
+from tandem.runs.callbacks import Callback, RunStart
 
 
 class TrainingProgress(Callback):
@@ -27,16 +25,16 @@ class TrainingProgress(Callback):
     ) -> None:
         self._display.__exit__(kind, error, trace)
 
-    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
-        planned = sum(stage.rounds for stage in algorithm.stages)
-        budget = f"continuing after {rounds:,} of {planned:,} rounds" if rounds else f"{planned:,} rounds"
-        devices = count(algorithm.environment.size, "device", "devices")
-        self._display.print(f"Training {algorithm.name} for {devices}: {budget}, into {folder}")
+    def on_start(self, start: RunStart) -> None:
+        planned = f"{start.planned_rounds:,} rounds"
+        budget = f"continuing after {start.rounds:,} of {planned}" if start.rounds else planned
+        devices = count(start.devices, "device", "devices")
+        self._display.print(f"Training {start.algorithm} for {devices}: {budget}, into {start.folder}")
 
     def on_compile(self, stage: str) -> None:
         self._display.describe(f"compiling {stage} (about ten seconds the first time)")
 
-    def on_chunk(self, progress: Progress, wall_s: float) -> None:
+    def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
         parts = ["rounds", f"step {progress.step:,} of {progress.steps:,}"]
         if self._display.speed:
             parts.append(f"{self._display.speed:,.0f} rounds/s")

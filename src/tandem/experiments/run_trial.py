@@ -26,12 +26,11 @@ from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.evaluation import utility
 from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.front import EXTREMES, landmarks
-from tandem.runs.learning_curve import CURVE, LearningCurve, read_curve
-from tandem.runs.multi_seed import train_seeds
-from tandem.runs.problem import override_shield
+from tandem.runs.learning_curve import CURVE, read_curve
 from tandem.runs.run import Run
 from tandem.runs.run_dir import RECORD
 from tandem.runs.simulation import episode_keys
+from tandem.runs.trainer import override_shield, train_seeds
 from tandem.scenario import build_device_table
 from tandem.tree import tree_index
 
@@ -65,20 +64,18 @@ def evaluation_target(trial: Trial) -> EvaluationTarget | None:
 
 
 def _train_one(trial: Trial, folder: Path, target: EvaluationTarget | None) -> Run:
-    callbacks = [LearningCurve(trial.curve_points, target)]
     if (folder / RECORD).exists():
-        return resume(folder, listeners=callbacks, yardstick=target)
+        return resume(folder, target=target, curve_points=trial.curve_points)
     specification = (trial.scenario(), trial.algorithm, trial.preset, trial.seed)
-    return train(*specification, folder, trial.changes, listeners=callbacks, yardstick=target)
+    return train(*specification, folder, trial.changes, target=target, curve_points=trial.curve_points)
 
 
 def _train_all(trials: Sequence[Trial], folders: dict[int, Path], target: EvaluationTarget | None) -> Sequence[Run]:
     first = trials[0]
     for folder in folders.values():
         shutil.rmtree(folder, ignore_errors=True)  # training several seeds in one program writes no checkpoints
-    callbacks = {trial.seed: [LearningCurve(trial.curve_points, target)] for trial in trials}
-    specification = (first.scenario(), first.algorithm, first.preset)
-    return train_seeds(*specification, folders, first.changes, callbacks, target, build_system=build_system)
+    specification = (first.scenario(), first.algorithm, first.preset, folders, first.changes)
+    return train_seeds(*specification, target=target, curve_points=first.curve_points, build_system=build_system)
 
 
 def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> TrialResult:

@@ -4,7 +4,7 @@ from tandem.learn.algorithm import Algorithm, Candidates, ChunkResult, Stage
 from tandem.learn.config import AlgorithmConfig
 from tandem.learn.ppo.ppo import TrainingMetrics
 from tandem.learn.registry import ALGORITHMS, make_config
-from tandem.learn.train_loop import Checkpoint, Progress, init_checkpoint, step_checkpoint, train, validate
+from tandem.learn.train_loop import Checkpoint, ChunkProgress, init_checkpoint, step_checkpoint, train, validate
 from tandem.learn.validation import ValidationResult
 
 __all__ = [
@@ -13,8 +13,8 @@ __all__ = [
     "AlgorithmConfig",
     "Candidates",
     "Checkpoint",
+    "ChunkProgress",
     "ChunkResult",
-    "Progress",
     "Stage",
     "TrainingMetrics",
     "ValidationResult",

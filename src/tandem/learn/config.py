@@ -12,6 +12,7 @@ from tandem.feel.types import Scalar
 from tandem.scenario.base import ConfigModel
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
@@ -65,7 +66,7 @@ class AlgorithmConfig(ConfigModel):
     validation_episodes: Count = 4  # for each candidate for the front
     tolerance: Share = 0.01  # largest share of rounds with a violation that a policy of the front may have
     # Reference point of the hypervolume: accuracy, latency (s), energy (J).
-    reference_point: tuple[float, float, float] = (0.0, 5.0, 44.0)
+    reference_point: tuple[Finite, Finite, Finite] = (0.0, 5.0, 44.0)
     shield: bool | None = None  # on or off; None: as the scenario says
 
     def ppo_config(self, steps: int, dirichlet_alpha: float | None = None) -> PPOConfig:

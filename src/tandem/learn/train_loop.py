@@ -33,7 +33,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ChunkProgress:
     """Position and metrics of a training after a chunk."""
 
     stage: str
@@ -61,7 +61,7 @@ def init_checkpoint(algorithm: Algorithm, seeds: int | Sequence[int]) -> Checkpo
     return Checkpoint(0, 0, eqx.filter_vmap(algorithm.init)(keys), len(seeds))
 
 
-def step_checkpoint(algorithm: Algorithm, checkpoint: Checkpoint) -> tuple[Checkpoint, tuple[Progress, ...]]:
+def step_checkpoint(algorithm: Algorithm, checkpoint: Checkpoint) -> tuple[Checkpoint, tuple[ChunkProgress, ...]]:
     """Run the next chunk of steps, after the beginning of the next stage if one has ended.
 
     Returns the new checkpoint and the progress of each seed.
@@ -78,7 +78,7 @@ def step_checkpoint(algorithm: Algorithm, checkpoint: Checkpoint) -> tuple[Check
     return checkpoint, tuple(_progress(algorithm, checkpoint, one) for one in results)
 
 
-def train(algorithm: Algorithm, checkpoint: Checkpoint) -> Iterator[tuple[Checkpoint, tuple[Progress, ...]]]:
+def train(algorithm: Algorithm, checkpoint: Checkpoint) -> Iterator[tuple[Checkpoint, tuple[ChunkProgress, ...]]]:
     """Train to the end, and yield the checkpoint and the progress of each seed after every chunk."""
     while not is_finished(algorithm, checkpoint):
         checkpoint, progress = step_checkpoint(algorithm, checkpoint)
@@ -117,10 +117,10 @@ def abstract_state(algorithm: Algorithm, stage: int) -> Any:
     return state
 
 
-def _progress(algorithm: Algorithm, checkpoint: Checkpoint, result: ChunkResult) -> Progress:
+def _progress(algorithm: Algorithm, checkpoint: Checkpoint, result: ChunkResult) -> ChunkProgress:
     stage = algorithm.stages[checkpoint.stage]
     points = np.asarray(result.points, np.float64)[np.asarray(result.valid)]
-    return Progress(
+    return ChunkProgress(
         stage=stage.name,
         number=checkpoint.stage,
         step=checkpoint.chunk * stage.steps,

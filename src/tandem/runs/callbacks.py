@@ -1,22 +1,68 @@
-"""Training as TensorBoard shows it; needs the extra ``tensorboard``."""
+"""Callbacks that follow a training run, between its chunks of steps."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
-from tandem.learn.algorithm import Algorithm
-from tandem.learn.train_loop import Progress
+from tandem.learn.train_loop import ChunkProgress
 from tandem.runs.run_dir import TENSORBOARD, RunRecord
-from tandem.runs.trainer import Callback
 
 SCALARS = ("hypervolume", "policies", "violation_rate", "entropy", "value_error", "clipped")
 
 
+@dataclass(frozen=True)
+class RunStart:
+    """A run that is about to be trained."""
+
+    folder: Path
+    algorithm: str
+    seed: int
+    devices: int
+    rounds: int  # environment rounds done before, if the run is resumed
+    planned_rounds: int  # environment rounds of the whole training
+
+
+class Callback:
+    """Receives the events of a training run. Every hook does nothing by default."""
+
+    def on_start(self, start: RunStart) -> None:
+        """Training starts or is resumed."""
+
+    def on_compile(self, stage: str) -> None:
+        """The first chunk of a stage is about to run; its program is compiled before."""
+
+    def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
+        """A chunk of steps is done."""
+
+    def on_validate(self) -> None:
+        """Training has ended; the candidates for the front are evaluated next."""
+
+    def on_measure(self, policies: int) -> None:
+        """The front of so many policies is chosen; it is measured on held-out seeds next."""
+
+    def on_end(self, record: RunRecord) -> None:
+        """All files are written."""
+
+
+class ProgressFunction(Callback):
+    """Calls a function with the progress after every chunk."""
+
+    def __init__(self, function: Callable[[ChunkProgress], object]) -> None:
+        self._function = function
+
+    def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
+        self._function(progress)
+
+
 class TensorBoard(Callback):
-    """Writes a point for each chunk, over environment rounds, to the run's folder ``tensorboard``."""
+    """Writes the metrics of each chunk, over environment rounds, to the run's folder ``tensorboard``.
+
+    Needs the extra ``tensorboard``.
+    """
 
     def __init__(self) -> None:
         try:
@@ -29,11 +75,11 @@ class TensorBoard(Callback):
         self._package = tensorboardX
         self._writer: Any = None
 
-    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
-        # What was written of chunks that will be run again is taken back.
-        self._writer = self._package.SummaryWriter(str(folder / TENSORBOARD), purge_step=rounds + 1)
+    def on_start(self, start: RunStart) -> None:
+        # Chunks after the checkpoint run again: their earlier points are removed.
+        self._writer = self._package.SummaryWriter(str(start.folder / TENSORBOARD), purge_step=start.rounds + 1)
 
-    def on_chunk(self, progress: Progress, wall_s: float) -> None:
+    def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
         values = asdict(progress)
         for name in SCALARS:
             self._writer.add_scalar(f"training/{name}", values[name], progress.rounds)

@@ -1,4 +1,4 @@
-"""The front of a trained algorithm: candidates validated, the chosen ones measured on seeds that nothing else uses."""
+"""Final evaluation: the front that validation has chosen is measured on seeds that nothing else uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tandem.tree import tree_index
 
 @dataclass(frozen=True)
 class EvaluationTarget:
-    """What a front is measured by: a fleet, which may have another accuracy than was trained on, and seeds."""
+    """The fleet and the seeds that a front is measured on; its accuracy model may differ from that of the training."""
 
     system: System
     seeds: Sequence[int] = FINAL_EVALUATION_SEEDS
@@ -32,58 +32,59 @@ class EvaluationTarget:
 
 @dataclass(frozen=True)
 class MeasuredFront:
-    """A front with the networks its policies run, and what measuring it took."""
+    """A measured front and the networks of its policies."""
 
     front: Front
-    stored: SavedPolicies
-    rounds: int
+    saved: SavedPolicies
+    rounds: int  # environment rounds of the measurement
 
 
 def measure_front(
-    algorithm: Algorithm,
-    delivery: ValidationResult,
-    yardstick: EvaluationTarget | None = None,
+    algorithm: Algorithm, validation: ValidationResult, target: EvaluationTarget | None = None
 ) -> MeasuredFront:
-    """Play each chosen candidate on every seed; policies come in the order of their accuracy, the highest first."""
-    yardstick = yardstick or EvaluationTarget(algorithm.environment.system)
-    if len(delivery.chosen) == 0:
+    """Simulate each chosen candidate on every seed of the target; policies are sorted by accuracy, the highest first.
+
+    The target is the fleet of the training if none is given.
+    """
+    target = target or EvaluationTarget(algorithm.environment.system)
+    if len(validation.chosen) == 0:
         raise InputError(
             f"{algorithm.name} has found no policy with finite rewards: its training diverged; train again with a "
             "lower learning_rate."
         )
-    candidates = delivery.candidates
-    found = _played(yardstick, delivery)
-    found.sort(key=lambda one: (-one[1]["objectives"][0], *one[1]["objectives"][1:], one[0]))
+    candidates = validation.candidates
+    measured = _measure(target, validation)
+    measured.sort(key=lambda pair: (-pair[1]["objectives"][0], *pair[1]["objectives"][1:], pair[0]))
     owners = np.asarray(candidates.owner)
-    used = list(dict.fromkeys(int(owners[candidate]) for candidate, _ in found))
+    networks = list(dict.fromkeys(int(owners[candidate]) for candidate, _ in measured))
     records = tuple(
         PolicyRecord(
             index=index,
-            **_origin(algorithm, candidates, candidate),
-            network=used.index(int(owners[candidate])),
-            **means,
+            **_origin_fields(algorithm, candidates, candidate),
+            network=networks.index(int(owners[candidate])),
+            **fields,
         )
-        for index, (candidate, means) in enumerate(found)
+        for index, (candidate, fields) in enumerate(measured)
     )
-    stored = tree_index(SavedPolicies(candidates.networks, candidates.normalisers), np.asarray(used))
-    rounds = len(found) * len(yardstick.seeds) * yardstick.system.rounds
-    return MeasuredFront(Front(records, algorithm.config.reference_point), stored, rounds)
+    saved = tree_index(SavedPolicies(candidates.networks, candidates.normalisers), np.asarray(networks))
+    rounds = len(measured) * len(target.seeds) * target.system.rounds
+    return MeasuredFront(Front(records, algorithm.config.reference_point), saved, rounds)
 
 
-def _played(yardstick: EvaluationTarget, delivery: ValidationResult) -> list[tuple[int, dict[str, Any]]]:
-    """Each chosen candidate, and the measured fields of its record."""
+def _measure(target: EvaluationTarget, validation: ValidationResult) -> list[tuple[int, dict[str, Any]]]:
+    """Return each chosen candidate, and the measured fields of its record."""
     rows: list[dict[str, Any]] = []
-    environment, keys = Environment(yardstick.system), episode_keys(yardstick.seeds)
-    for means in evaluate_policies(environment, delivery.policies, keys, delivery.chosen):
-        rows += [measured_fields(one) for one in unstack(means)]
-    return list(zip(delivery.chosen.tolist(), rows, strict=True))
+    environment, keys = Environment(target.system), episode_keys(target.seeds)
+    for means in evaluate_policies(environment, validation.policies, keys, validation.chosen):
+        rows += [measured_fields(policy_means) for policy_means in unstack(means)]
+    return list(zip(validation.chosen.tolist(), rows, strict=True))
 
 
-def _origin(algorithm: Algorithm, candidates: Candidates, candidate: int) -> dict[str, Any]:
-    """Where a candidate comes from, as fields of its record."""
+def _origin_fields(algorithm: Algorithm, candidates: Candidates, candidate: int) -> dict[str, Any]:
+    """Return the fields of a record that say how a candidate was trained."""
     objective = int(candidates.objective[candidate])
     return {
-        # By way of text: 0.9 in single precision is to be read as 0.9, not as its nearest double.
+        # Through text: 0.9 in single precision is written as 0.9, not as the nearest double.
         "preference": tuple(float(str(weight)) for weight in np.asarray(candidates.preferences[candidate])),
         "stage": algorithm.stages[int(candidates.stage[candidate])].name,
         "improved": OBJECTIVE_KEYS[objective] if objective >= 0 else None,

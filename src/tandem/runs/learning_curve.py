@@ -1,7 +1,7 @@
-"""curve.csv: what a run would have delivered had it ended earlier, measured as the final front is.
+"""curve.csv: the front that a run would have had if it had ended earlier, measured as the final front is.
 
-The hypervolume in progress.csv is that of the archive as training episodes saw it, lucky ones included, and what it is
-for one algorithm cannot be compared with another. Here what was found so far is validated, chosen and measured anew.
+The hypervolume in progress.csv is that of the archive in training episodes: it is biased towards lucky episodes and not
+comparable between algorithms. Here the candidates so far are validated, and the front is chosen and measured again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.feel.types import Array
 from tandem.io.tables import write_csv
-from tandem.learn import train_loop as engine
 from tandem.learn.algorithm import Algorithm
+from tandem.learn.train_loop import (
+    Checkpoint,
+    is_finished,
+    reference_point,
+    rounds_done,
+    select_run,
+    validate,
+    validation_keys,
+)
 from tandem.learn.validation import select_front
 from tandem.pareto import hypervolume, sparsity
 from tandem.policy.evaluate import evaluate_policies, rollout_stack
@@ -31,7 +39,6 @@ from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.run_dir import RunRecord
 from tandem.runs.simulation import episode_keys
-from tandem.runs.trainer import Callback
 from tandem.tree import tree_index
 
 CURVE = "curve.csv"
@@ -41,98 +48,110 @@ CURVE = "curve.csv"
 class CurvePoint:
     """A point of the curve."""
 
-    rounds: int  # spent by then, had it been validated then
+    rounds: int  # spent until then, validation at that time included
     hypervolume: float
     sparsity: float
     policies: int
 
 
-class LearningCurve(Callback):
-    """Measures after every ``1 / marks`` of the training; the last mark is the run's result.
+class LearningCurve:
+    """Evaluates a run while it is trained, after every ``1 / points`` of the training; the last point is its result.
 
-    With a yardstick, candidates are still chosen by what is trained on, and what is chosen is measured by that.
+    With a target, candidates are still chosen by validation in the environment of the training, and the front is
+    measured on the target.
     """
 
-    def __init__(self, marks: int, yardstick: EvaluationTarget | None = None) -> None:
-        self._marks = marks
-        self._yardstick = yardstick
-        self._path = Path()
-        self._curve: list[CurvePoint] = []
-        self._passed = 0
-
-    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        algorithm: Algorithm,
+        seed: int,
+        points: int,
+        target: EvaluationTarget | None = None,
+        rounds: int = 0,
+    ) -> None:
+        """Start a curve, or continue that of a run that was interrupted after ``rounds``."""
         self._path = folder / CURVE
-        self._passed = self._due(algorithm, rounds)
-        self._curve = read_curve(self._path)[: self._passed] if self._path.exists() else []
+        self._algorithm = algorithm
+        self._seed = seed
+        self._points = points
+        self._target = target
+        # Points after the checkpoint are evaluated again; one that an interruption prevented is due at the next chunk.
+        self._curve = read_curve(self._path)[: self._due(rounds)] if rounds and self._path.exists() else []
+        self._done = len(self._curve)
 
-    def on_checkpoint(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
-        done = engine.rounds_done(algorithm, now)
-        due = self._due(algorithm, done)
-        if due == self._passed or engine.is_finished(algorithm, now):
+    def update(self, checkpoint: Checkpoint, index: int = 0) -> None:
+        """Evaluate a checkpoint if a point is due; ``index`` is that of the seed if several are trained together."""
+        algorithm = self._algorithm
+        rounds = rounds_done(algorithm, checkpoint)
+        due = self._due(rounds)
+        if due == self._done or is_finished(algorithm, checkpoint):
             return
-        if self._yardstick is None:
-            points, validated = _would_deliver(algorithm, now.state, seed, index)
+        stacked = checkpoint.seeds is not None
+        if self._target is None:
+            points, validated = _evaluate_state(algorithm, checkpoint.state, self._seed, index if stacked else None)
         else:
-            alone = now if index is None else engine.select_run(now, index)
-            points, validated = _would_measure(algorithm, alone, seed, self._yardstick)
-        volume = hypervolume(points, engine.reference_point(algorithm))
-        self._add(CurvePoint(done + validated, volume, sparsity(points), len(points)))
-        self._passed = due
+            single = select_run(checkpoint, index) if stacked else checkpoint
+            points, validated = _evaluate_on(self._target, algorithm, single, self._seed)
+        volume = hypervolume(points, reference_point(algorithm))
+        self._add(CurvePoint(rounds + validated, volume, sparsity(points), len(points)))
+        self._done = due
 
-    def on_end(self, record: RunRecord) -> None:
+    def finish(self, record: RunRecord) -> None:
+        """Add the result of the finished run."""
         self._add(CurvePoint(record.rounds, record.hypervolume or 0.0, record.sparsity or 0.0, record.policies or 0))
 
-    def _due(self, algorithm: Algorithm, rounds: int) -> int:
-        return self._marks * rounds // sum(stage.rounds for stage in algorithm.stages)
+    def _due(self, rounds: int) -> int:
+        return self._points * rounds // self._algorithm.training_rounds
 
-    def _add(self, mark: CurvePoint) -> None:
-        self._curve = [*(one for one in self._curve if one.rounds < mark.rounds), mark]
+    def _add(self, point: CurvePoint) -> None:
+        self._curve = [*(earlier for earlier in self._curve if earlier.rounds < point.rounds), point]
         write_curve(self._path, self._curve)
 
 
-def _would_deliver(algorithm: Algorithm, state: Any, seed: int, index: int | None) -> tuple[NDArray[np.float64], int]:
-    """The measured points of the front that validation would choose now, and the rounds this would take."""
-    validation = engine.validation_keys(algorithm, seed)
+def _evaluate_state(algorithm: Algorithm, state: Any, seed: int, index: int | None) -> tuple[NDArray[np.float64], int]:
+    """Return the measured points of the front that validation would choose now, and the rounds of the validation."""
+    validation = validation_keys(algorithm, seed)
     keys = jnp.concatenate([validation, episode_keys(FINAL_EVALUATION_SEEDS)])
     which = None if index is None else jnp.asarray(index)
-    there, rewards, violated = jax.device_get(_played(algorithm, algorithm.environment, state, which, keys))
+    valid, rewards, violated = jax.device_get(_evaluate_all(algorithm, algorithm.environment, state, which, keys))
     count = len(validation)
-    judged = np.where(there[:, None], rewards[:, :count].mean(axis=1, dtype=np.float64), np.nan)
-    rate = np.where(there, violated[:, :count].mean(axis=1, dtype=np.float64), np.nan)
-    chosen, _ = select_front(judged, rate, algorithm.config.tolerance)
+    validated = np.where(valid[:, None], rewards[:, :count].mean(axis=1, dtype=np.float64), np.nan)
+    violation_rate = np.where(valid, violated[:, :count].mean(axis=1, dtype=np.float64), np.nan)
+    chosen, _ = select_front(validated, violation_rate, algorithm.config.tolerance)
     measured = rewards[chosen, count:].mean(axis=1, dtype=np.float64)
-    return measured, int(there.sum()) * count * algorithm.environment.rounds
+    return measured, int(valid.sum()) * count * algorithm.environment.rounds
 
 
-def _would_measure(
-    algorithm: Algorithm, now: engine.Checkpoint, seed: int, yardstick: EvaluationTarget
+def _evaluate_on(
+    target: EvaluationTarget, algorithm: Algorithm, checkpoint: Checkpoint, seed: int
 ) -> tuple[NDArray[np.float64], int]:
-    """The same by a yardstick: in parts, for it may take more time and memory than a simulation does."""
-    delivery = engine.validate(algorithm, now, seed)
-    if len(delivery.chosen) == 0:
-        return np.zeros((0, 3)), delivery.rounds
-    environment, keys = Environment(yardstick.system), episode_keys(yardstick.seeds)
-    parts = evaluate_policies(environment, delivery.policies, keys, delivery.chosen)
-    return np.concatenate([part.reward.mean(axis=1) for part in parts]), delivery.rounds
+    """Do the same on a target, in batches, since that may take more time and memory than a simulation."""
+    validation = validate(algorithm, checkpoint, seed)
+    if len(validation.chosen) == 0:
+        return np.zeros((0, 3)), validation.rounds
+    keys = episode_keys(target.seeds)
+    batches = evaluate_policies(Environment(target.system), validation.policies, keys, validation.chosen)
+    return np.concatenate([means.reward.mean(axis=1) for means in batches]), validation.rounds
 
 
 @eqx.filter_jit
-def _played(
+def _evaluate_all(
     algorithm: Algorithm, environment: Environment, state: Any, index: Array | None, keys: Array
 ) -> tuple[Array, Array, Array]:
-    """Every candidate, wanted or not, on every key: one shape, and so one program, for the whole of a training."""
+    """Simulate every candidate, valid or not, on every key: one shape, and so one program, for the whole training."""
     candidates = algorithm.candidates(state if index is None else tree_index(state, index))
     means = rollout_stack(environment, algorithm.policies(candidates), keys)
     return candidates.valid, means.reward, means.violated_any
 
 
 def write_curve(path: Path, curve: Sequence[CurvePoint]) -> None:
-    """Write a curve, all or nothing."""
-    write_csv(path, (field.name for field in fields(CurvePoint)), (astuple(mark) for mark in curve))
+    """Write a curve."""
+    write_csv(path, (field.name for field in fields(CurvePoint)), (astuple(point) for point in curve))
 
 
 def read_curve(path: Path) -> list[CurvePoint]:
-    """Read one back."""
+    """Read a curve."""
     try:
         with path.open(newline="", encoding="utf-8") as handle:
             return [
@@ -140,4 +159,4 @@ def read_curve(path: Path) -> list[CurvePoint]:
                 for row in csv.DictReader(handle)
             ]
     except (OSError, KeyError, TypeError, ValueError):
-        raise InputError(f"{path}: is not the curve of a run; delete it to go on without its beginning.") from None
+        raise InputError(f"{path}: is not the curve of a run; delete it to continue without its beginning.") from None

@@ -9,9 +9,9 @@ from types import TracebackType
 
 from tandem.errors import InputError
 from tandem.io.tables import write_text
-from tandem.learn.train_loop import Progress
+from tandem.learn.train_loop import ChunkProgress
 
-COLUMNS = (*(field.name for field in dataclasses.fields(Progress)), "wall_s")
+COLUMNS = (*(field.name for field in dataclasses.fields(ChunkProgress)), "wall_s")
 
 
 class ProgressTable:
@@ -22,7 +22,7 @@ class ProgressTable:
         self._file = path.open("a", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")
 
-    def add(self, progress: Progress, wall_s: float) -> None:
+    def add(self, progress: ChunkProgress, wall_s: float) -> None:
         """Append a row and pass it to the operating system."""
         self._writer.writerow((*dataclasses.astuple(progress), round(wall_s, 3)))
         self._file.flush()

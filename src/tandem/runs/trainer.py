@@ -1,31 +1,46 @@
-"""Training into a folder, and going on there: the loop around the compiled chunks."""
+"""Training into run folders: the loop around compiled chunks of steps, with progress, checkpoints and resumption."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
+from tandem.feel.environment import Environment
 from tandem.feel.system import SystemBuilder, build_system
-from tandem.io.tables import write_json, write_text
-from tandem.learn import train_loop as engine
+from tandem.io.atomic import explain_write_errors
+from tandem.io.tables import write_text
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
-from tandem.learn.registry import DEFAULT_ALGORITHM, DEFAULT_PRESET, config_document, config_from_document, make_config
-from tandem.learn.train_loop import Progress, rounds_done
-from tandem.rng import FINAL_EVALUATION_SEEDS, MAX_SEED
-from tandem.runs.checkpoint import TimedCheckpoint, canonical_placement, chunks_done, read_checkpoint, write_checkpoint
-from tandem.runs.final_evaluation import EvaluationTarget, measure_front
+from tandem.learn.registry import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_PRESET,
+    config_document,
+    config_from_document,
+    get_algorithm,
+    make_config,
+)
+from tandem.learn.train_loop import (
+    Checkpoint,
+    ChunkProgress,
+    init_checkpoint,
+    is_finished,
+    next_stage,
+    select_run,
+    step_checkpoint,
+)
+from tandem.rng import MAX_SEED
+from tandem.runs.callbacks import Callback, ProgressFunction
+from tandem.runs.checkpoint import canonical_placement, read_checkpoint
+from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.migrations import FORMAT
-from tandem.runs.problem import build_algorithm, override_shield
-from tandem.runs.progress_csv import ProgressTable
-from tandem.runs.run import Run, front_document, open_run, write_policies
+from tandem.runs.run import Run, open_run
 from tandem.runs.run_dir import (
-    FRONT,
-    PROGRESS,
     RECORD,
     SCENARIO,
     RunRecord,
@@ -37,42 +52,10 @@ from tandem.runs.run_dir import (
     run_lock,
     write_record,
 )
+from tandem.runs.run_writer import RunWriter
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 
-CHECKPOINT_EVERY_S = 5.0  # at most this much work is done again after a kill, or a chunk where chunks last longer
-
-
-class Callback:
-    """Told how a training goes, between chunks. This one does nothing; its heirs show it."""
-
-    def on_start(self, folder: Path, algorithm: Algorithm, rounds: int) -> None:
-        """Training begins, or goes on after so many rounds."""
-
-    def on_compile(self, stage: str) -> None:
-        """The first chunk of a kind of stage is about to be run, and its program has to be compiled before."""
-
-    def on_chunk(self, progress: Progress, wall_s: float) -> None:
-        """A chunk is done."""
-
-    def on_checkpoint(self, algorithm: Algorithm, now: engine.Checkpoint, seed: int, index: int | None = None) -> None:
-        """The state that the chunk has left; if several seeds are trained together, the one of it at the index."""
-
-    def on_validate(self) -> None:
-        """Training is done, candidates for the front are played."""
-
-    def on_measure(self, policies: int) -> None:
-        """The front is chosen, and is measured."""
-
-    def on_end(self, record: RunRecord) -> None:
-        """Everything is written."""
-
-
-class _Calling(Callback):
-    def __init__(self, function: Callable[[Progress], object]) -> None:
-        self._function = function
-
-    def on_chunk(self, progress: Progress, wall_s: float) -> None:
-        self._function(progress)
+CHECKPOINT_EVERY_S = 5.0  # the most work that is repeated after a kill, unless a chunk takes longer
 
 
 def train(
@@ -82,42 +65,80 @@ def train(
     seed: int = 0,
     out: str | Path | None = None,
     options: Mapping[str, Any] | Sequence[str] = (),
-    on_progress: Callable[[Progress], object] | None = None,
-    listeners: Sequence[Callback] = (),
-    yardstick: EvaluationTarget | None = None,
+    on_progress: Callable[[ChunkProgress], object] | None = None,
+    callbacks: Sequence[Callback] = (),
     *,
+    target: EvaluationTarget | None = None,
+    curve_points: int = 0,
     build_system: SystemBuilder = build_system,
 ) -> Run:
-    """Train a front of policies and write it to a folder: ``out``, or one below ``runs`` named after what is trained.
+    """Train a front of policies and write it to a folder: ``out``, or one below ``runs``.
 
-    ``options`` change the preset's, as in ``{"rounds": 500_000}``. ``on_progress`` is called after every chunk of
-    steps. Interrupted or killed, it goes on with ``resume``. The front is measured on the scenario, unless a
-    ``yardstick`` is given; what is validated and chosen is always so by the scenario.
+    ``options`` change hyperparameters of the preset, as in ``{"budget": 500_000}``. ``on_progress`` is called after
+    each chunk. A run that was interrupted or killed can be continued with ``resume``. The front is measured on the
+    scenario or, if one is given, on a ``target``; validation always uses the scenario. With ``curve_points``, the front
+    is also measured that many times during training, into curve.csv.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         raise InputError(f"seed is {seed!r}; give a whole number from 0 to {MAX_SEED}.")
-    chosen = make_config(algorithm, preset, options)
-    loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    loaded = override_shield(chosen, loaded)
-    ready = build_algorithm(algorithm, loaded, chosen, build_system=build_system)
-    folder = Path(out) if out is not None else default_folder(loaded.name, algorithm, preset, seed)
+    scenario = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    folder = Path(out) if out is not None else default_folder(scenario.name, algorithm, preset, seed)
+    plan = _Plan.make(scenario, algorithm, preset, options, build_system)
     with new_run_dir(folder):
-        record = init_run_dir(folder, loaded, algorithm, preset, chosen, seed)
-        _run_to_end(folder, record, ready, _all(listeners, on_progress), yardstick)
+        run = RunWriter(folder, plan.init_run_dir(folder, seed), _all(callbacks, on_progress), target, curve_points)
+        _run_to_end(plan.algorithm, run)
     return open_run(folder, build_system=build_system)
+
+
+def train_seeds(
+    scenario: Scenario,
+    algorithm: str,
+    preset: str,
+    folders: Mapping[int, Path],
+    options: Mapping[str, Any] | Sequence[str] = (),
+    callbacks: Mapping[int, Sequence[Callback]] | None = None,
+    *,
+    target: EvaluationTarget | None = None,
+    curve_points: int = 0,
+    build_system: SystemBuilder = build_system,
+) -> tuple[Run, ...]:
+    """Train one run for each seed, all in one program, into the folders given by seed.
+
+    A GPU that one seed would leave partly idle trains several in about the same time; on a CPU nothing is gained. No
+    checkpoints are written: if the process may be killed, train the seeds one by one. The time of a run is its share of
+    the total.
+    """
+    plan = _Plan.make(scenario, algorithm, preset, options, build_system)
+    start_s = time.monotonic()
+
+    def wall_s() -> float:
+        return (time.monotonic() - start_s) / len(folders)
+
+    with ExitStack() as stack:
+        for folder in folders.values():
+            stack.enter_context(new_run_dir(folder))
+        runs = []
+        for seed, folder in folders.items():
+            record, own_callbacks = plan.init_run_dir(folder, seed), (callbacks or {}).get(seed, ())
+            runs.append(RunWriter(folder, record, own_callbacks, target, curve_points, then="train again"))
+        checkpoint = _train(plan.algorithm, init_checkpoint(plan.algorithm, list(folders)), runs, wall_s)
+        for index, run in enumerate(runs):
+            run.finish(plan.algorithm, select_run(checkpoint, index), wall_s)
+    return tuple(open_run(folder, build_system=build_system) for folder in folders.values())
 
 
 def resume(
     folder: str | Path,
-    on_progress: Callable[[Progress], object] | None = None,
-    listeners: Sequence[Callback] = (),
-    yardstick: EvaluationTarget | None = None,
+    on_progress: Callable[[ChunkProgress], object] | None = None,
+    callbacks: Sequence[Callback] = (),
     *,
+    target: EvaluationTarget | None = None,
+    curve_points: int = 0,
     build_system: SystemBuilder = build_system,
 ) -> Run:
-    """Go on with a run that was interrupted, from its last checkpoint; a finished one is only read.
+    """Continue a run that was interrupted, from its last checkpoint; a finished one is only read.
 
-    On as many devices of the same kind it ends with the same bytes as a run that was never interrupted.
+    With the same number of devices of the same kind, it ends with the same bytes as a run that was not interrupted.
     """
     folder = Path(folder)
     record = read_record(folder)
@@ -128,128 +149,135 @@ def resume(
             f"{folder}: is an unfinished run of format {record.format}, which this Tandem cannot continue; train again "
             f"into another folder, or continue it with Tandem {record.tandem}."
         )
-    ready = _algorithm_of(folder, record, build_system)
+    algorithm = load_algorithm(folder, build_system=build_system)
     with run_lock(folder):
         remove_temp_files(folder)
-        _run_to_end(folder, read_record(folder), ready, _all(listeners, on_progress), yardstick)
+        run = RunWriter(folder, read_record(folder), _all(callbacks, on_progress), target, curve_points)
+        _run_to_end(algorithm, run)
     return open_run(folder, build_system=build_system)
 
 
-def init_run_dir(
-    folder: Path, scenario: Scenario, algorithm: str, preset: str, options: AlgorithmConfig, seed: int
-) -> RunRecord:
-    """Write what a run is known by from its beginning."""
-    write_text(folder / SCENARIO, dump_scenario(scenario))
-    record = new_record(scenario.name, algorithm, preset, config_document(options), seed)
-    write_record(folder, record)
-    return record
-
-
 def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Path:
-    """Where a run goes if nobody says where."""
+    """Return the folder of a run for which none is given."""
     name = re.sub(r"[^\w.-]+", "-", scenario)
     return Path("runs") / f"{name}-{algorithm}-{preset}-seed{seed}"
 
 
-def _algorithm_of(folder: Path, record: RunRecord, build_system: SystemBuilder) -> Algorithm:
-    options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
-    return build_algorithm(record.algorithm, read_scenario(folder), options, build_system=build_system)
+def override_shield(config: AlgorithmConfig, scenario: Scenario) -> Scenario:
+    """Return the scenario with its shield switched on or off, if the configuration says so."""
+    if config.shield is None:
+        return scenario
+    return scenario.model_copy(update={"shield": scenario.shield.model_copy(update={"enabled": config.shield})})
 
 
-def _all(listeners: Sequence[Callback], on_progress: Callable[[Progress], object] | None) -> list[Callback]:
-    return [*listeners, *([] if on_progress is None else [_Calling(on_progress)])]
+def build_algorithm(
+    name: str, scenario: Scenario, config: AlgorithmConfig, *, build_system: SystemBuilder = build_system
+) -> Algorithm:
+    """Build an algorithm for a scenario, and for the other fleet sizes that its configuration names.
+
+    Raises InputError if the configuration does not fit the scenario, or the budget is too small.
+    """
+    samples = config.num_envs * scenario.rounds
+    if samples % config.num_minibatches:
+        raise InputError(
+            f"options of {name}: num_minibatches is {config.num_minibatches}, which does not divide the {samples} "
+            f"rounds of a training step ({config.num_envs} episodes of {scenario.rounds}); choose a divisor."
+        )
+    sizes: tuple[int, ...] = getattr(config, "fleet_sizes", ())
+    environments = tuple(Environment(build_system(_resized(scenario, size))) for size in sizes)
+    return get_algorithm(name)(Environment(build_system(scenario)), config, environments)
 
 
-def _run_to_end(
-    folder: Path, record: RunRecord, algorithm: Algorithm, listeners: list[Callback], yardstick: EvaluationTarget | None
-) -> None:
-    """From where the folder says it stands to the end."""
-    began = time.monotonic()
-    standing = read_checkpoint(folder, algorithm, record.seed)
-
-    def wall_s(before: float = standing.wall_s) -> float:
-        return before + time.monotonic() - began
-
-    now = _train(folder, record, algorithm, standing, listeners, wall_s)
-    finish_run(folder, record, algorithm, now, listeners, wall_s, yardstick)
+def load_algorithm(folder: Path, *, build_system: SystemBuilder = build_system) -> Algorithm:
+    """Build the algorithm of the run in a folder."""
+    record = read_record(folder)
+    config = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
+    return build_algorithm(record.algorithm, read_scenario(folder), config, build_system=build_system)
 
 
-def finish_run(
-    folder: Path,
-    record: RunRecord,
-    algorithm: Algorithm,
-    now: engine.Checkpoint,
-    listeners: Sequence[Callback],
-    wall_s: Callable[[], float],
-    yardstick: EvaluationTarget | None = None,
-) -> None:
-    """Validate, choose, measure, and write what a finished run has."""
-    for listener in listeners:
-        listener.on_validate()
-    delivery = engine.validate(algorithm, now, record.seed)
-    for listener in listeners:
-        listener.on_measure(len(delivery.chosen))
-    result = measure_front(algorithm, delivery, yardstick)
-    write_policies(folder, algorithm.environment.system, result.stored)
-    write_json(
-        folder / FRONT, front_document(result.front, FINAL_EVALUATION_SEEDS if yardstick is None else yardstick.seeds)
-    )
-    front = result.front
-    record = record.updated(
-        status="finished",
-        training_rounds=rounds_done(algorithm, now),
-        validation_rounds=delivery.rounds,
-        measuring_rounds=result.rounds,
-        wall_s=round(wall_s(), 3),
-        policies=len(front.policies),
-        hypervolume=front.hypervolume,
-        sparsity=front.sparsity,
-        violation_rate=sum(policy.violation_rate for policy in front.policies) / len(front.policies),
-        within_tolerance=delivery.within_tolerance,
-    )
-    write_record(folder, record)  # last of all: a run is finished when everything else is there
-    for listener in listeners:
-        listener.on_end(record)
+def _resized(scenario: Scenario, size: int) -> Scenario:
+    return scenario.model_copy(update={"fleet": scenario.fleet.model_copy(update={"size": size})})
+
+
+def _all(callbacks: Sequence[Callback], on_progress: Callable[[ChunkProgress], object] | None) -> tuple[Callback, ...]:
+    return (*callbacks, *(() if on_progress is None else (ProgressFunction(on_progress),)))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A validated request to train."""
+
+    scenario: Scenario
+    preset: str
+    algorithm: Algorithm
+
+    @classmethod
+    def make(
+        cls,
+        scenario: Scenario,
+        algorithm: str,
+        preset: str,
+        options: Mapping[str, Any] | Sequence[str],
+        build_system: SystemBuilder,
+    ) -> _Plan:
+        config = make_config(algorithm, preset, options)
+        scenario = override_shield(config, scenario)
+        return cls(scenario, preset, build_algorithm(algorithm, scenario, config, build_system=build_system))
+
+    def init_run_dir(self, folder: Path, seed: int) -> RunRecord:
+        """Write the scenario and the record, which make a folder a run that can be resumed."""
+        config = config_document(self.algorithm.config)
+        record = new_record(self.scenario.name, self.algorithm.name, self.preset, config, seed)
+        with explain_write_errors(folder, then="train again"):
+            write_text(folder / SCENARIO, dump_scenario(self.scenario))
+            write_record(folder, record)
+        return record
+
+
+def _run_to_end(algorithm: Algorithm, run: RunWriter) -> None:
+    """Train one seed from the checkpoint in its folder, or from the start, to the end."""
+    start_s = time.monotonic()
+    saved = read_checkpoint(run.folder, algorithm, run.record.seed)
+
+    def wall_s() -> float:
+        return saved.wall_s + time.monotonic() - start_s
+
+    checkpoint = _train(algorithm, saved.checkpoint, [run], wall_s)
+    run.finish(algorithm, checkpoint, wall_s)
 
 
 def _train(
-    folder: Path,
-    record: RunRecord,
-    algorithm: Algorithm,
-    standing: TimedCheckpoint,
-    listeners: list[Callback],
-    wall_s: Callable[[], float],
-) -> engine.Checkpoint:
-    """The loop: after each chunk a row of progress, and now and then, and whenever it ends, a checkpoint."""
-    now = saved = standing.checkpoint
-    saved_at = time.monotonic()
+    algorithm: Algorithm, checkpoint: Checkpoint, runs: Sequence[RunWriter], wall_s: Callable[[], float]
+) -> Checkpoint:
+    """Run all chunks that are left, of one seed or of several.
 
-    def save() -> None:
-        nonlocal saved, saved_at
-        if now is not saved:
-            write_checkpoint(folder, TimedCheckpoint(now, wall_s()))
-            write_record(folder, record.updated(training_rounds=rounds_done(algorithm, now), wall_s=round(wall_s(), 3)))
-            saved, saved_at = now, time.monotonic()
-
+    After each chunk, every run gets a row in progress.csv. A single seed also gets a checkpoint every few seconds, and
+    when the loop ends, also by an error or Ctrl-C; several seeds get none.
+    """
+    single = checkpoint.seeds is None
+    saved, saved_s = checkpoint, time.monotonic()
     compiled: set[str] = set()
-    for listener in listeners:
-        listener.on_start(folder, algorithm, rounds_done(algorithm, now))
-    with ProgressTable(folder / PROGRESS, chunks_done(algorithm, now)) as table:
+    with ExitStack() as stack:
+        tables = [stack.enter_context(run.start(algorithm, checkpoint)) for run in runs]
         try:
-            while not engine.is_finished(algorithm, now):
-                stage = engine.next_stage(algorithm, now).name
+            while not is_finished(algorithm, checkpoint):
+                stage = next_stage(algorithm, checkpoint).name
                 if stage not in compiled:
-                    for listener in listeners:
-                        listener.on_compile(stage)
                     compiled.add(stage)
-                after, (progress,) = engine.step_checkpoint(algorithm, now)
-                table.add(progress, wall_s())
-                now = canonical_placement(after)  # after its row: a checkpoint never stands beyond the table
-                for listener in listeners:
-                    listener.on_chunk(progress, wall_s())
-                    listener.on_checkpoint(algorithm, now, record.seed)
-                if time.monotonic() - saved_at >= CHECKPOINT_EVERY_S:
-                    save()
+                    for callback in (callback for run in runs for callback in run.callbacks):
+                        callback.on_compile(stage)
+                after, progress = step_checkpoint(algorithm, checkpoint)
+                for run, table, row in zip(runs, tables, progress, strict=True):
+                    with run.writing():
+                        table.add(row, wall_s())
+                # After the rows are written: a checkpoint is never ahead of progress.csv.
+                checkpoint = canonical_placement(after) if single else after
+                for index, (run, row) in enumerate(zip(runs, progress, strict=True)):
+                    run.end_chunk(row, wall_s(), checkpoint, index)
+                if single and time.monotonic() - saved_s >= CHECKPOINT_EVERY_S:
+                    runs[0].save(algorithm, checkpoint, wall_s())
+                    saved, saved_s = checkpoint, time.monotonic()
         finally:
-            save()
-    return now
+            if single and checkpoint is not saved:
+                runs[0].save(algorithm, checkpoint, wall_s())
+    return checkpoint

@@ -26,11 +26,10 @@ from tandem.learn.registry import (
     config_from_document,
     override_config,
 )
-from tandem.runs.callbacks import TensorBoard
-from tandem.runs.problem import override_shield
+from tandem.runs.callbacks import Callback, TensorBoard
 from tandem.runs.run import Run
 from tandem.runs.run_dir import RECORD, RunRecord, read_record, read_scenario
-from tandem.runs.trainer import Callback, default_folder
+from tandem.runs.trainer import default_folder, override_shield
 from tandem.scenario import load_scenario
 
 PRESETS = list(dict.fromkeys(preset for algorithm in ALGORITHMS.values() for preset in algorithm.presets))
@@ -142,7 +141,7 @@ def _start(
     algorithm, preset, seed = algorithm or DEFAULT_ALGORITHM, preset or DEFAULT_PRESET, seed or 0
     folder = out or default_folder(loaded.name, algorithm, preset, seed)
     with _callbacks(folder, tensorboard) as callbacks:
-        return api.train(loaded, algorithm, preset, seed, folder, options, listeners=callbacks)
+        return api.train(loaded, algorithm, preset, seed, folder, options, callbacks=callbacks)
 
 
 def _resume(
@@ -161,7 +160,7 @@ def _resume(
         Console(stderr=True).print(f"{folder}: is already finished; nothing was done.", highlight=False, soft_wrap=True)
         return api.resume(folder)
     with _callbacks(folder, tensorboard) as callbacks:
-        return api.resume(folder, listeners=callbacks)
+        return api.resume(folder, callbacks=callbacks)
 
 
 def _check_same_run(

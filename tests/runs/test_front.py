@@ -1,0 +1,112 @@
+"""A front as a table and a figure, and the policies that stand out on it."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tandem.errors import InputError
+from tandem.feel.constraints import CONSTRAINTS
+from tandem.runs import Front, PolicyRecord
+from tandem.runs.evaluation import Evaluation
+from tandem.runs.front import landmarks, sorted_by, write_front_csv
+from tandem.runs.plot_front import write_front_figure
+
+REFERENCE = (0.0, 5.0, 44.0)
+POINTS = ((0.9, 2.0, 20.0), (0.5, 0.5, 22.0), (0.5, 2.5, 4.0), (0.85, 0.7, 6.0))
+
+
+def make_front(*objectives: tuple[float, float, float], violations: tuple[float, ...] = ()) -> Front:
+    rates = violations or (0.0,) * len(objectives)
+    return Front(
+        tuple(
+            PolicyRecord(
+                index=index,
+                objectives=(accuracy, latency_s, energy_j),
+                half_width=(0.01, None, 0.3),
+                rewards=(accuracy, -latency_s, -energy_j),
+                violation_rate=rate,
+                violation_rates=(rate, *(0.0,) * 7),
+                preference=(1 / 3, 0.5, 1 / 6),
+                stage="extension",
+                improved="energy_j" if index % 2 else None,
+                network=index,
+            )
+            for index, ((accuracy, latency_s, energy_j), rate) in enumerate(zip(objectives, rates, strict=True))
+        ),
+        REFERENCE,
+    )
+
+
+def test_landmarks() -> None:
+    assert landmarks(make_front(*POINTS), 0.01) == {
+        "highest accuracy": 0,
+        "lowest latency": 1,
+        "lowest energy": 2,
+        "knee": 3,
+    }
+
+
+def test_a_policy_that_breaks_constraints_is_no_landmark_unless_all_do() -> None:
+    assert landmarks(make_front(*POINTS, violations=(0.2, 0, 0, 0)), 0.01)["highest accuracy"] == 3
+    assert landmarks(make_front(*POINTS, violations=(0.2, 0.1, 0.1, 0.1)), 0.01)["highest accuracy"] == 0
+
+
+def test_csv_round_trip(tmp_path: Path) -> None:
+    front = make_front(*POINTS, violations=(0.1, 0, 1 / 3, 0))
+    write_front_csv(tmp_path / "front.csv", front)
+    with (tmp_path / "front.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = ("accuracy", "latency_s", "energy_j")
+    back = [
+        PolicyRecord(
+            index=int(row["index"]),
+            objectives=tuple(float(row[name]) for name in names),
+            half_width=tuple(float(text) if (text := row[f"{name}_half_width_95"]) else None for name in names),
+            rewards=tuple(float(row[f"reward_{name}"]) for name in ("accuracy", "latency", "energy")),
+            violation_rate=float(row["violation_rate"]),
+            violation_rates=tuple(float(row[f"violation_rate_{name}"]) for name in CONSTRAINTS),
+            preference=tuple(float(row[f"preference_{name}"]) for name in ("accuracy", "latency", "energy")),
+            stage=row["stage"],
+            improved=row["improved"] or None,
+            network=int(row["network"]),
+        )
+        for row in rows
+    ]
+    assert tuple(back) == front.policies
+    assert [path.name for path in tmp_path.iterdir()] == ["front.csv"]
+
+
+def test_the_best_comes_first() -> None:
+    front = make_front(*POINTS)
+    assert [policy.index for policy in sorted_by(front, "accuracy")][:2] == [0, 3]
+    assert [policy.index for policy in sorted_by(front, "latency")] == [1, 3, 0, 2]
+    assert [policy.index for policy in sorted_by(front, "energy")] == [2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("count", [1, 5, 150])
+def test_figure_is_a_picture(count: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    points = [(0.2 + 0.6 * a, 5 * b, 40 * c) for a, b, c in rng.random((count, 3))]
+    front = make_front(*points, violations=tuple(0.02 * (n % 5 == 4) for n in range(count)))
+    write_front_figure(tmp_path / "front.png", "a front", front, 0.01)
+    picture = (tmp_path / "front.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 50_000
+
+
+def test_figure_for_print(tmp_path: Path) -> None:
+    write_front_figure(tmp_path / "front.svg", "a front", make_front(*POINTS), 0.01)
+    text = (tmp_path / "front.svg").read_text()
+    assert "<svg" in text
+    with pytest.raises(InputError, match=r"\.png, \.pdf or \.svg"):
+        write_front_figure(tmp_path / "front.doc", "a front", make_front(*POINTS), 0.01)
+
+
+def test_violations_are_counted() -> None:
+    front = make_front(*POINTS, violations=(0.2, 0.01, 0.0, 0.011))
+    evaluation = Evaluation(front, (0, 1), np.repeat(front.points[:, None], 2, axis=1), 0.01)
+    assert evaluation.safe == 2
+    assert evaluation.worst_violation_rate["all"] == evaluation.worst_violation_rate["C1"] == 0.2
+    assert evaluation.worst_violation_rate["C2"] == 0
