@@ -1,11 +1,11 @@
-"""How fast the simulator is: rounds and device-rounds per second, from ten devices to a hundred thousand.
+"""Measure the speed of the simulator: rounds and device-rounds per second, from ten devices to a hundred thousand.
 
     python benchmarks/simulator.py [--json] [--seconds 2]
 
-Each row plays random actions on many fleets of the ``paper`` scenario at once, shield, channel and arrivals included,
-in one compiled program sharded over the host's cores, and compares it with the same model stepped one fleet at a time
-through Gymnasium, measured in the same run. The share of random numbers is the time of a program that only draws what
-the round draws (fading and actions) over the time of the whole.
+Each row simulates random actions on many fleets of the ``paper`` scenario at once, shield, channel and arrivals
+included, in one compiled program sharded over the host's cores, and compares it with the same model stepped one fleet
+at a time through Gymnasium, measured in the same run. The share of random numbers is the time of a program that only
+samples what the round samples (fading and actions) over the time of the whole program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 
 import jax
 
-jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)  # before JAX starts: one device a core
+jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)  # before JAX starts: one device per core
 
 import gymnasium
 import jax.numpy as jnp
@@ -32,17 +32,17 @@ from tandem.scenario import load_scenario
 
 SIZES = (10, 100, 1_000, 10_000, 100_000)
 DEVICES_AT_ONCE = 204_800  # fleets are chosen so that every row holds about this many devices
-MOST_FLEETS = 1_024
+MAX_FLEETS = 1_024
 ROUNDS = 50
 
 
 def fleets_for(size: int) -> int:
     cores = jax.device_count()
-    return max(cores, min(MOST_FLEETS, DEVICES_AT_ONCE // size) // cores * cores)
+    return max(cores, min(MAX_FLEETS, DEVICES_AT_ONCE // size) // cores * cores)
 
 
 def sharded(program):
-    """One compiled program, its fleets split over the cores."""
+    """Compile a program with its fleets split over the cores."""
     axis_types = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((jax.device_count(),), ("fleets",), axis_types=axis_types)
     split = PartitionSpec("fleets")
@@ -54,12 +54,12 @@ def whole_round(system):
 
     def program(keys):
         def one_round(states, _):
-            def play(state):
+            def one_fleet(state):
                 action = rule(environment, state, jax.random.fold_in(state.key, system.rounds + state.round))
                 after, outcome = step(system, state, action)
                 return after, outcome.reward
 
-            states, rewards = jax.vmap(play)(states)
+            states, rewards = jax.vmap(one_fleet)(states)
             return states, rewards.sum(axis=0)
 
         states, rewards = jax.lax.scan(one_round, jax.vmap(lambda key: reset(system, key))(keys), None, length=ROUNDS)
@@ -69,19 +69,19 @@ def whole_round(system):
 
 
 def random_numbers_only(system):
-    """Draws what the round draws, and adds it up so that nothing is left out by the compiler."""
+    """Sample what the round samples, and add it up so that the compiler leaves nothing out."""
     rule, environment = RandomHeuristic(), Environment(system)
 
     def program(keys):
         start = jax.vmap(lambda key: reset(system, key))(keys)
 
         def one_round(total, number):
-            def draw(key, state):
+            def sample(key, state):
                 action = rule(environment, state, jax.random.fold_in(key, system.rounds + number))
                 gain_key, _ = jax.random.split(jax.random.fold_in(key, number))
                 return action.train + action.power + action.frequency + system.channel.gain(state.clock_s, gain_key)
 
-            return total + jax.vmap(draw)(keys, start), None
+            return total + jax.vmap(sample)(keys, start), None
 
         total, _ = jax.lax.scan(one_round, jnp.zeros((keys.shape[0], system.size)), jnp.arange(ROUNDS))
         return total
@@ -90,7 +90,7 @@ def random_numbers_only(system):
 
 
 def best_time(function, argument, seconds: float) -> tuple[float, float]:
-    """The shortest of several runs, and the time of the first, which compiles."""
+    """Return the shortest of several runs, and the time of the first, which compiles."""
     began = time.perf_counter()
     jax.block_until_ready(function(argument))
     first = time.perf_counter() - began
@@ -142,20 +142,20 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else")
     parser.add_argument("--seconds", type=float, default=2.0, help="time to measure each row for (default 2)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="fleet sizes")
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     rows = []
-    if not options.json:
+    if not arguments.json:
         print("devices  fleets      rounds/s  device-rounds/s  random  x Gymnasium  compile s  peak MiB")
-    for size in options.sizes:
-        row = measure(size, options.seconds)
+    for size in arguments.sizes:
+        row = measure(size, arguments.seconds)
         rows.append(row)
         text = (
             f"{size:7d} {row['fleets']:7d} {row['rounds_per_s']:13,.0f} {row['device_rounds_per_s']:16,.0f} "
             f"{row['random_share']:6.0%} {row['ratio_to_gymnasium']:12,.0f} {row['compile_s']:10.1f} "
             f"{row['peak_memory_mib']:9,.0f}"
         )
-        print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
-    if options.json:
+        print(text, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    if arguments.json:
         machine = {"cores": jax.device_count(), "jax": jax.__version__, "platform": jax.default_backend()}
         print(json.dumps({**machine, "rounds": ROUNDS, "rows": rows}, indent=2))
 

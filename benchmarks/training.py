@@ -1,19 +1,19 @@
-"""How fast training is: environment rounds per second of ``c-moppo`` and ``tandem``, beside MORL-Baselines' PG-MORL.
+"""Measure the speed of training: environment rounds per second of ``c-moppo`` and ``pc-ppo``, and of MORL-Baselines.
 
-    python benchmarks/training.py [--only tandem] [--json FILE] [--seconds 10] [--seeds 3]
+    python benchmarks/training.py [--only pc-ppo] [--json FILE] [--seconds 10] [--seeds 3]
 
-Every row trains on the ``paper`` scenario (10 devices, 100 rounds an episode) with the algorithm's default options;
-playing and updates count, compilation is given apart. The share of peak is the arithmetic of the networks over what
-matrix products alone reach on the same machine, measured in the same run: a forward pass for playing, one for judging,
-and in each epoch one forward and a backward pass, which counts as two.
+Every row trains on the ``paper`` scenario (10 devices, 100 rounds per episode) with the algorithm's default options;
+rollouts and updates count, compilation is given separately. The share of peak is the arithmetic of the networks over
+what matrix products alone reach on the same machine, measured in the same run: a forward pass for the rollout, one for
+the advantages, and in each epoch one forward and one backward pass, which counts as two.
 
 PG-MORL and the PPO inside it run with their own default options on the same environment through Gymnasium, if
-MORL-Baselines is there: ``make benchmark-training`` installs it in a virtual environment of its own. One iteration of
-warm-up and one of evolution are run, each an eighth of the default in length with as many updates to a round, and
-timed part by part, on as many threads as serve them best; PG-MORL's rate is that of a generation of 20 default
-iterations and one selection of tasks. That selection may give up, for it predicts from policies with similar returns
-and there may be too few: then its PPO alone is measured, and the output says so. What the environment alone does
-through Gymnasium is given beside it. With ``--seeds`` whole default budgets are run, one after another.
+MORL-Baselines is installed: ``make benchmark-training`` installs it in a separate virtual environment. One iteration of
+warm-up and one of evolution are run, each an eighth of the default in length with as many updates per round, and timed
+part by part, with the number of threads that is fastest; PG-MORL's rate is that of a generation of 20 default
+iterations and one selection of tasks. That selection may fail, since it predicts from policies with similar returns and
+there may be too few: then only its PPO is measured, and the output says so. The rate of the environment alone through
+Gymnasium is given as well. With ``--seeds`` whole default budgets are run, one after another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 
 import jax
 
-jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)  # before JAX starts: one device a core
+jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)  # before JAX starts: one device per core
 
 import equinox as eqx
 import gymnasium
@@ -51,37 +51,37 @@ BOXED_ID = "tandem-benchmark/Feel-v0"
 FORWARD, BACKWARD = 1, 2  # arithmetic of a pass through a network, in forward passes
 # PG-MORL's defaults: iterations to one selection of tasks, steps in each, and minibatches of them.
 GENERATION, STEPS, MINIBATCHES = 20, 2048, 32
-SHORTER = 8  # so much shorter are the iterations that are timed
+SHORTER = 8  # factor by which the timed iterations are shorter
 
 
-def algorithm_of(name: str):
+def make_algorithm(name: str):
     kind = ALGORITHMS[name]
     return kind(Environment(build_system(load_scenario("paper"))), kind.config_type(**kind.presets["default"]))
 
 
-def ready(tree):
+def block(tree):
     jax.block_until_ready(eqx.filter(tree, eqx.is_array))
     return tree
 
 
-def pace(algorithm, stage: int, state, seconds: float):
-    """The state after some chunks of a stage, rounds per second in them, and what the first one took longer."""
+def measure_stage(algorithm, stage: int, state, seconds: float):
+    """Run some chunks of a stage; return the state, rounds per second, and the extra time of the first chunk."""
     plan = algorithm.stages[stage]
     began = time.perf_counter()
-    state, _ = ready(algorithm.run_chunk(stage, state))
+    state, _ = block(algorithm.run_chunk(stage, state))
     first_s = time.perf_counter() - began
     chunks, began = 0, time.perf_counter()
     while chunks < 3 or time.perf_counter() - began < seconds:
-        state, _ = ready(algorithm.run_chunk(stage, state))
+        state, _ = block(algorithm.run_chunk(stage, state))
         chunks += 1
     chunk_s = (time.perf_counter() - began) / chunks
     return state, plan.steps * plan.rounds_per_step / chunk_s, first_s - chunk_s
 
 
 def flop_per_round(algorithm) -> float:
-    """Of the networks, as XLA counts a forward pass for one fleet."""
-    environment = algorithm.environment
+    """Return the arithmetic of the networks per round, as XLA counts a forward pass for one fleet."""
     network = algorithm.init_network(jax.random.key(0))
+    environment = algorithm.environment
     features = extract_features(environment, environment.reset(jax.random.key(0)))
     arrays, rest = eqx.partition(network, eqx.is_array)
 
@@ -93,36 +93,36 @@ def flop_per_round(algorithm) -> float:
 
 
 def peak_flop_per_s(size: int = 1024, repeats: int = 8) -> float:
-    """The best of several runs of matrix products on all devices at once."""
+    """Return the best rate of several runs of matrix products on all devices at once."""
     size = size if jax.default_backend() == "cpu" else 8 * size
     devices = jax.device_count()
 
     def products(matrices):
-        return jax.lax.fori_loop(0, repeats, lambda _, found: (found @ matrices) / size, matrices)
+        return jax.lax.fori_loop(0, repeats, lambda _, product: (product @ matrices) / size, matrices)
 
     split = PartitionSpec("devices")
     mesh = Mesh(jax.devices(), ("devices",))
     program = jax.jit(jax.shard_map(products, mesh=mesh, in_specs=split, out_specs=split, check_vma=False))
     matrices = jnp.ones((devices, size, size), jnp.float32)
-    ready(program(matrices))
+    block(program(matrices))
     times = []
     for _ in range(10):
         began = time.perf_counter()
-        ready(program(matrices))
+        block(program(matrices))
         times.append(time.perf_counter() - began)
     return devices * repeats * 2 * size**3 / min(times)
 
 
 def measure(name: str, seconds: float, peak: float) -> list[dict]:
-    """A row for every stage that has a program of its own."""
-    algorithm = algorithm_of(name)
+    """Return a row for every stage with its own program."""
+    algorithm = make_algorithm(name)
     flop = flop_per_round(algorithm)
     state = init_checkpoint(algorithm, 0).state
     rows = []
     for stage in range(min(2, len(algorithm.stages))):
         if stage > 0:
-            state = ready(algorithm.begin_stage(stage, state))
-        state, rounds_per_s, compile_s = pace(algorithm, stage, state, seconds)
+            state = block(algorithm.begin_stage(stage, state))
+        state, rounds_per_s, compile_s = measure_stage(algorithm, stage, state, seconds)
         rows.append(
             {
                 "algorithm": name,
@@ -137,8 +137,8 @@ def measure(name: str, seconds: float, peak: float) -> list[dict]:
 
 
 def whole_run_s(name: str, seed: int) -> float:
-    """A whole default budget, validation included."""
-    algorithm = algorithm_of(name)
+    """Train with the whole default budget, validation included; return the seconds."""
+    algorithm = make_algorithm(name)
     began = time.perf_counter()
     ((now, _),) = deque(train(algorithm, init_checkpoint(algorithm, seed)), maxlen=1)
     validate(algorithm, now, seed)
@@ -146,7 +146,7 @@ def whole_run_s(name: str, seed: int) -> float:
 
 
 def boxed_fleet(render_mode: str | None = None):
-    """The environment as PG-MORL asks for it: with box actions, and pictures that it asks for but never looks at."""
+    """Make the environment that PG-MORL needs: with box actions, and a render mode that it requests but never uses."""
     return gymnasium.make(ENV_ID, action_format="box").unwrapped
 
 
@@ -164,21 +164,21 @@ def environment_rounds_per_s(seconds: float) -> float:
 
 
 def fastest_threads(agent) -> int:
-    """The number of threads with which PyTorch trains fastest: for small networks more may be slower, by far."""
+    """Return the number of threads with which PyTorch trains fastest; small networks may be far slower with more."""
     import torch
 
-    def spent_s(threads: int) -> float:
+    def seconds_with(threads: int) -> float:
         torch.set_num_threads(threads)
         began = time.perf_counter()
         agent.train(began, 0, 1)
         return time.perf_counter() - began
 
-    spent_s(1)  # the environments compile
-    return min({1, os.cpu_count() or 1}, key=spent_s)
+    seconds_with(1)  # the environments compile
+    return min({1, os.cpu_count() or 1}, key=seconds_with)
 
 
 def measure_morl_baselines(seconds: float) -> list[dict]:
-    """Rounds per second of PG-MORL, of its PPO alone, and of the environment alone."""
+    """Return rounds per second of PG-MORL, of its PPO alone, and of the environment alone."""
     os.environ.setdefault("WANDB_MODE", "disabled")
     import torch
     from morl_baselines.multi_policy.pgmorl.pgmorl import PGMORL
@@ -187,22 +187,22 @@ def measure_morl_baselines(seconds: float) -> list[dict]:
     spent_s: dict[str, list[float]] = defaultdict(list)
 
     class Timed(PGMORL):
-        """PG-MORL with a clock in each of its parts."""
+        """PG-MORL with a timer around each of its parts."""
 
         def __getattribute__(self, name: str):
-            found = super().__getattribute__(name)
+            attribute = super().__getattribute__(name)
             part = name.removeprefix("_PGMORL__")
             if part not in ("train_all_agents", "task_weight_selection", "eval_all_agents"):
-                return found
+                return attribute
 
             def timed(*args, **kwargs):
                 began = time.perf_counter()
-                found(*args, **kwargs)
+                attribute(*args, **kwargs)
                 spent_s[part].append(time.perf_counter() - began)
 
             return timed
 
-    with contextlib.redirect_stdout(sys.stderr):  # it prints as it goes
+    with contextlib.redirect_stdout(sys.stderr):  # it prints its progress
         worst = np.asarray([0.0, -5.0, -44.0]) * 100
         agent = Timed(
             BOXED_ID,
@@ -218,19 +218,19 @@ def measure_morl_baselines(seconds: float) -> list[dict]:
         threads = fastest_threads(agent.agents[0])
         torch.set_num_threads(threads)
         rounds = agent.steps_per_iteration * agent.num_envs * agent.pop_size
-        gave_up = ""
+        failure = ""
         try:
             agent.train(total_timesteps=2 * rounds, eval_env=boxed_fleet(), ref_point=worst)
         except ValueError as error:
-            gave_up = str(error)
+            failure = str(error)
 
     iteration_s = min(spent_s["train_all_agents"])
     rows = [
         {"algorithm": "environment through Gymnasium", "rounds_per_s": environment_rounds_per_s(seconds / 4)},
         {"algorithm": f"MORL-Baselines PPO, threads: {threads}", "rounds_per_s": rounds / iteration_s},
     ]
-    if gave_up:
-        return [*rows, {"algorithm": "MORL-Baselines PG-MORL", "gave_up": gave_up}]
+    if failure:
+        return [*rows, {"algorithm": "MORL-Baselines PG-MORL", "failure": failure}]
     between_s = min(spent_s["task_weight_selection"]) + min(spent_s["eval_all_agents"])
     generation_s = GENERATION * SHORTER * iteration_s + between_s
     rate = GENERATION * SHORTER * rounds / generation_s
@@ -252,12 +252,12 @@ def machine() -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=NAMES, help="one of the algorithms, and no other library")
+    parser.add_argument("--only", choices=NAMES, help="one algorithm, without MORL-Baselines")
     parser.add_argument("--seconds", type=float, default=10.0, help="time to measure each row for (default 10)")
     parser.add_argument("--seeds", type=int, default=0, help="also run this many whole default budgets, and time them")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
-    options = parser.parse_args()
-    names = (options.only,) if options.only else NAMES
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to a file")
+    arguments = parser.parse_args()
+    names = (arguments.only,) if arguments.only else NAMES
 
     result = {"machine": machine(), "peak_gflop_per_s": peak_flop_per_s() / 1e9, "rows": [], "morl_baselines": []}
     about = result["machine"]
@@ -268,7 +268,7 @@ def main() -> None:
     print(f"load {about['load']:.1f}; matrix products reach {result['peak_gflop_per_s']:,.0f} GFLOP/s")
     print(f"{'algorithm':24s} {'stage':15s} {'rounds/s':>10s} {'compile s':>10s} {'GFLOP/s':>8s} {'of peak':>8s}")
     for name in names:
-        for row in measure(name, options.seconds, result["peak_gflop_per_s"] * 1e9):
+        for row in measure(name, arguments.seconds, result["peak_gflop_per_s"] * 1e9):
             result["rows"].append(row)
             print(
                 f"{row['algorithm']:24s} {row['stage']:15s} {row['rounds_per_s']:10,.0f} {row['compile_s']:10.1f} "
@@ -276,24 +276,24 @@ def main() -> None:
                 flush=True,
             )
 
-    if options.only is None and importlib.util.find_spec("morl_baselines") is None:
-        print("MORL-Baselines is not installed here: 'make benchmark-training' installs it and prints the ratio to it.")
-    elif options.only is None:
-        result["morl_baselines"] = measure_morl_baselines(options.seconds)
+    if arguments.only is None and importlib.util.find_spec("morl_baselines") is None:
+        print("MORL-Baselines is not installed: 'make benchmark-training' installs it and prints the ratio to it.")
+    elif arguments.only is None:
+        result["morl_baselines"] = measure_morl_baselines(arguments.seconds)
         for row in result["morl_baselines"]:
-            if "gave_up" in row:
-                print(f"{row['algorithm']}: its selection of tasks gave up ({row['gave_up']}); see its PPO alone")
+            if "failure" in row:
+                print(f"{row['algorithm']}: its selection of tasks failed ({row['failure']}); see its PPO alone")
                 continue
             ratios = ", ".join(f"{ours['rounds_per_s'] / row['rounds_per_s']:.0f}x" for ours in result["rows"])
             print(f"{row['algorithm']:40s} {row['rounds_per_s']:10,.0f}   the rows above: {ratios}", flush=True)
 
-    for name in names if options.seeds else ():
-        times = [whole_run_s(name, seed) for seed in range(options.seeds)]
+    for name in names if arguments.seeds else ():
+        times = [whole_run_s(name, seed) for seed in range(arguments.seeds)]
         result.setdefault("whole_runs_s", {})[name] = times
         each = ", ".join(f"{seconds:.0f}" for seconds in times)
         print(f"{name}: whole default budgets, compiled above, took {each} s, together {sum(times):.0f} s", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

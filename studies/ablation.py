@@ -1,16 +1,16 @@
-"""Does the extension pay, and does its barrier? The parts of C-MOPPO against each other at equal rounds.
+"""Ablation of C-MOPPO (its extension and its barrier) and of our PPO, at equal budgets.
 
-    python studies/ablation.py run --size 10 --shield on --rounds 1e5 --rounds 1e6 --out results/
-    python studies/ablation.py run --size 10 --rounds 1e6 --parts engine --out results/
+    python studies/ablation.py run --size 10 --shield on --budget 1e5 --budget 1e6 --out results/
+    python studies/ablation.py run --size 10 --budget 1e6 --parts ppo --out results/
     python studies/ablation.py report results/
 
-``run`` measures one fleet: S-PPO with all rounds, initialisation alone (the first 60 %), and from that same
-initialisation the extension without a barrier, with the paper's step-wise barrier for several beta, and with thresholds
-fixed at the selected policy; and ours, one conditioned network, beside them. All seeds and variants of a program run
-side by side in it. Everything but the conditioned network keeps the same archive of snapshots. What is reported is the
-hypervolume of what has been found by then, played in its deterministic form on seeds that nothing was trained or
-selected on; measuring costs no rounds. The part ``engine`` asks the same of the engine: the conditioned network and
-S-PPO with one thing at a time set back to what a textbook has, or left out.
+``run`` measures one fleet: S-PPO with the whole budget, the initialisation of C-MOPPO alone (the first 60 %), and from
+that same initialisation the extension without a barrier, with the paper's step-wise barrier for several beta, and with
+thresholds fixed at the selected policy; and PC-PPO, one conditioned network, for comparison. All seeds and variants of
+a program are vmapped. All algorithms but PC-PPO keep the same archive of policies. Reported is the hypervolume of the
+candidates at that point, evaluated deterministically on seeds that were used neither for training nor for selection;
+this evaluation does not count against the budget. The part ``ppo`` compares PC-PPO and S-PPO with variants in which one
+of our changes to PPO is set back to the textbook's value or left out.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tandem.scenario import load_scenario
 from tandem.stats import mean_interval
 from tandem.tree import tree_index, tree_stack
 
-PARTS = ("population", "conditioned", "engine")
+PARTS = ("population", "conditioned", "ppo")
 INITIALISATION = 0.6
-EXTENDED = 4
+NUM_EXTENDED = 4
 BETAS = (0.5, 0.6, 0.7, 0.8, 0.9)
-NONE, FIXED = "extension, no barrier", "extension, barrier at the selected policy"
-# What the engine does differently, taken back one by one.
-ENGINE: dict[str, dict] = {
+NO_BARRIER, FIXED_BARRIER = "extension, no barrier", "extension, barrier at the selected policy"
+# Our changes to PPO, set back one by one.
+PPO_VARIANTS: dict[str, dict] = {
     "as it is": {},
     "credit 1": {"shared_credit": 1.0},
     "credit 0": {"shared_credit": 0.0},
@@ -57,62 +57,60 @@ ENGINE: dict[str, dict] = {
 
 
 def variants(betas) -> dict[str, tuple[float, float, float]]:
-    """By name: beta, mu, and whether the thresholds stay at the selected policy."""
+    """Return by name: beta, mu, and whether the thresholds stay at the selected policy."""
     stepwise = {f"extension, step-wise barrier, beta {beta}": (beta, 80.0, 0.0) for beta in betas}
-    return {NONE: (0.9, np.inf, 0.0), **stepwise, FIXED: (0.9, 80.0, 1.0)}
+    return {NO_BARRIER: (0.9, np.inf, 0.0), **stepwise, FIXED_BARRIER: (0.9, 80.0, 1.0)}
 
 
-class Cell:
-    """One fleet and one budget."""
+class Setting:
+    """One fleet and one budget, and the learning curves measured there."""
 
-    def __init__(self, environment, rounds: int, seeds: int, episodes: int, measured: int) -> None:
-        self.environment, self.rounds, self.seeds, self.measured = environment, rounds, seeds, measured
-        self.common = {"budget": 10**12, "num_envs": episodes}
+    def __init__(self, environment, budget: int, seeds: int, num_envs: int, evaluation_episodes: int) -> None:
+        self.environment, self.budget, self.seeds = environment, budget, seeds
+        self.evaluation_episodes = evaluation_episodes
+        self.common = {"budget": 10**12, "num_envs": num_envs}
         self.curves: dict[str, list] = {}
 
-    def algorithm(self, name: str, **options):
+    def algorithm(self, name: str, **changes):
         kind = ALGORITHMS[name]
-        return kind(self.environment, kind.config_type(**{**self.common, **options}))
+        return kind(self.environment, kind.config_type(**{**self.common, **changes}))
 
     def conditioned(self):
-        """With steps of 32 episodes where a population has 4 for each of 10, and 105 candidates where it has 110."""
+        """Make PC-PPO with 32 episodes per step where a population has 4 for each of 10, and 105 candidates (110)."""
         return self.algorithm("pc-ppo", num_envs=8 * self.common["num_envs"], preference_divisions=13)
 
-    def note(self, variant: str, rounds: int, algorithm, states, count: int) -> None:
-        """Measure the front of every seed of a variant."""
+    def add_point(self, variant: str, rounds: int, algorithm, states) -> None:
+        """Evaluate the front of every seed of a variant."""
         started = time.perf_counter()
-        found = measure(self.environment, algorithm, states, self.measured)
+        valid, rewards, violated = evaluate(self.environment, algorithm, states, self.evaluation_episodes)
         reference = reference_point(algorithm)
-        for index in range(count):
-            valid, rewards, violated = (leaf[index] for leaf in found)
-            points = rewards[valid]
+        for seed in range(self.seeds):
+            points = rewards[seed][valid[seed]]
             best = nondominated_indices(points)
             self.curves.setdefault(variant, []).append(
                 {
-                    "seed": index,
+                    "seed": seed,
                     "rounds": rounds,
                     "hypervolume": hypervolume(points, reference),
                     "sparsity": sparsity(points[best]),
                     "policies": len(best),
-                    "violation_rate": float(violated[valid][best].mean()),
+                    "violation_rate": float(violated[seed][valid[seed]][best].mean()),
                 }
             )
-        mean = np.mean([row["hypervolume"] for row in self.curves[variant][-count:]])
-        print(
-            f"  {variant}: {rounds:,} rounds, hypervolume {mean:.1f} ({time.perf_counter() - started:.0f} s)",
-            flush=True,
-        )
+        mean = np.mean([row["hypervolume"] for row in self.curves[variant][-self.seeds :]])
+        seconds = time.perf_counter() - started
+        print(f"  {variant}: {rounds:,} rounds, hypervolume {mean:.1f} ({seconds:.0f} s)", flush=True)
 
 
-def measure(environment, algorithm, states, episodes: int):
-    """Every candidate of every state on fresh seeds: valid, mean rewards, violation rates."""
+def evaluate(environment, algorithm, states, episodes: int):
+    """Evaluate every candidate of every state on new seeds: valid, mean rewards, violation rates."""
     keys = jax.random.split(stream_key(0, SeedStream.ABLATION), episodes)
-    valid, rewards, violated = _measure(environment, algorithm, states, keys)
+    valid, rewards, violated = _evaluate(environment, algorithm, states, keys)
     return np.asarray(valid), np.asarray(rewards, np.float64), np.asarray(violated, np.float64)
 
 
 @eqx.filter_jit
-def _measure(environment, algorithm, states, keys):
+def _evaluate(environment, algorithm, states, keys):
     @eqx.filter_vmap
     def one_state(state):
         candidates = algorithm.candidates(state)
@@ -124,8 +122,8 @@ def _measure(environment, algorithm, states, keys):
 
 
 @eqx.filter_jit
-def step(environment, states, config, stage):
-    """One training step of every state side by side."""
+def population_step(environment, states, config, stage):
+    """Run one training step of every state, vmapped."""
     return eqx.filter_vmap(lambda state: run_population_steps(environment, state, config, stage, 1)[0])(states)
 
 
@@ -134,173 +132,174 @@ def conditioned_step(environment, states, config, steps: int):
     return eqx.filter_vmap(lambda state: run_conditioned_steps((environment,), state, config, steps)[0])(states)
 
 
-def arrays(config):
-    """Turn numbers into leaves, so that other values do not compile again."""
+def as_arrays(config):
+    """Return hyperparameters as array leaves, so that other values do not compile again."""
     return jax.tree.map(lambda value: jnp.asarray(value, float), config)
 
 
-def starts(algorithm, seeds: int):
+def init_states(algorithm, seeds: int):
     return tree_stack([algorithm.init(stream_key(seed, SeedStream.TRAINING)) for seed in range(seeds)])
 
 
-def population_cell(cell: Cell, marks: int, betas) -> None:
-    """S-PPO, initialisation, and the extensions."""
-    scalarised = cell.algorithm("s-ppo")
-    options = scalarised.config
-    per_step = options.num_preferences * options.num_envs * cell.environment.rounds
-    extension_per_step = EXTENDED * 3 * options.num_envs * cell.environment.rounds
-    whole = cell.rounds // per_step
-    first = int(INITIALISATION * cell.rounds) // per_step
-    extension_steps = (cell.rounds - first * per_step) // extension_per_step
+def run_population(setting: Setting, curve_points: int, betas) -> None:
+    """Train S-PPO, the initialisation of C-MOPPO, and its extensions."""
+    scalarised = setting.algorithm("s-ppo")
+    config = scalarised.config
+    per_step = config.num_preferences * config.num_envs * setting.environment.rounds
+    extension_per_step = NUM_EXTENDED * 3 * config.num_envs * setting.environment.rounds
+    whole = setting.budget // per_step
+    first = int(INITIALISATION * setting.budget) // per_step
+    extension_steps = (setting.budget - first * per_step) // extension_per_step
     iterations = min(4, extension_steps)
     each = extension_steps // iterations
     zero = jnp.asarray(0, jnp.int32)
 
     for name, steps in (("S-PPO", whole), ("initialisation", first)):
-        states = starts(scalarised, cell.seeds)
-        config = arrays(options.ppo_config(steps))
+        states = init_states(scalarised, setting.seeds)
+        ppo_config = as_arrays(config.ppo_config(steps))
         for done in range(1, steps + 1):
-            states = step(cell.environment, states, config, zero)
-            if done % max(1, steps // marks) == 0 or done == steps:
-                cell.note(name, done * per_step, scalarised, states, cell.seeds)
+            states = population_step(setting.environment, states, ppo_config, zero)
+            if done % max(1, steps // curve_points) == 0 or done == steps:
+                setting.add_point(name, done * per_step, scalarised, states)
 
-    extending = cell.algorithm("c-moppo", num_extended=EXTENDED)
+    extending = setting.algorithm("c-moppo", num_extended=NUM_EXTENDED)
     kinds = variants(betas)
     names = list(kinds)
-    # A copy of every seed's initialisation for every variant: variants outermost.
-    states = tree_index(states, jnp.tile(jnp.arange(cell.seeds), len(names)))
-    beta, mu, anchored = (jnp.repeat(jnp.asarray(column), cell.seeds) for column in zip(*kinds.values(), strict=True))
-    config = arrays(options.ppo_config(each))
-    begin = eqx.filter_jit(eqx.filter_vmap(lambda state: extending.begin_extension(state, config)))
+    # A copy of every seed's initialisation for every variant; variants are the outer axis.
+    states = tree_index(states, jnp.tile(jnp.arange(setting.seeds), len(names)))
+    columns = zip(*kinds.values(), strict=True)
+    beta, mu, anchored = (jnp.repeat(jnp.asarray(column), setting.seeds) for column in columns)
+    ppo_config = as_arrays(config.ppo_config(each))
+    begin = eqx.filter_jit(eqx.filter_vmap(lambda state: extending.begin_extension(state, ppo_config)))
     for iteration in range(1, iterations + 1):
         states = begin(states)
         members = states.train_states.surrogate.beta.shape[1]
-        spread = [jnp.tile(value[:, None], (1, members)) for value in (beta, mu, anchored)]
-        states = eqx.tree_at(_barrier, states, spread)
+        by_member = [jnp.tile(value[:, None], (1, members)) for value in (beta, mu, anchored)]
+        states = eqx.tree_at(_barrier_parameters, states, by_member)
         for _ in range(each):
-            states = step(cell.environment, states, config, jnp.asarray(iteration, jnp.int32))
+            states = population_step(setting.environment, states, ppo_config, jnp.asarray(iteration, jnp.int32))
         rounds = first * per_step + iteration * each * extension_per_step
         for index, name in enumerate(names):
-            part = tree_index(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
-            cell.note(name, rounds, extending, part, cell.seeds)
+            part = tree_index(states, jnp.arange(index * setting.seeds, (index + 1) * setting.seeds))
+            setting.add_point(name, rounds, extending, part)
 
 
-def _barrier(state):
+def _barrier_parameters(state):
     surrogate = state.train_states.surrogate
     return surrogate.beta, surrogate.mu, surrogate.anchored
 
 
-def conditioned_cell(cell: Cell, marks: int) -> None:
-    """Ours, for the same rounds."""
-    algorithm = cell.conditioned()
-    per_step = algorithm.config.num_envs * cell.environment.rounds
-    steps = cell.rounds // per_step
-    each = max(1, steps // marks)
-    config = arrays(algorithm.config.ppo_config(steps, algorithm.config.dirichlet_alpha))
-    states = starts(algorithm, cell.seeds)
+def run_conditioned(setting: Setting, curve_points: int) -> None:
+    """Train PC-PPO with the same budget."""
+    algorithm = setting.conditioned()
+    per_step = algorithm.config.num_envs * setting.environment.rounds
+    steps = setting.budget // per_step
+    each = max(1, steps // curve_points)
+    config = as_arrays(algorithm.config.ppo_config(steps, algorithm.config.dirichlet_alpha))
+    states = init_states(algorithm, setting.seeds)
     for done in range(each, steps + 1, each):
-        states = conditioned_step(cell.environment, states, config, each)
-        cell.note("conditioned", done * per_step, algorithm, states, cell.seeds)
+        states = conditioned_step(setting.environment, states, config, each)
+        setting.add_point("conditioned", done * per_step, algorithm, states)
 
 
-def engine_cell(cell: Cell, kinds: list[str]) -> None:
-    """Each change to the engine, for every seed, side by side in one program; another ratio is another program."""
-    for kind in kinds:
-        algorithm = cell.conditioned() if kind == "pc-ppo" else cell.algorithm(kind)
-        members = 1 if kind == "pc-ppo" else algorithm.config.num_preferences
-        steps = cell.rounds // (members * algorithm.config.num_envs * cell.environment.rounds)
-        alpha = algorithm.config.dirichlet_alpha if kind == "pc-ppo" else None
-        for ratio in ("device", "fleet"):
-            names = [name for name, change in ENGINE.items() if change.get("ratio_scope", "device") == ratio]
-            changed = [algorithm.config.model_copy(update=ENGINE[name]) for name in names]
-            configs = tree_stack([arrays(one.ppo_config(steps, alpha)) for one in changed for _ in range(cell.seeds)])
-            states = tree_index(starts(algorithm, cell.seeds), jnp.tile(jnp.arange(cell.seeds), len(names)))
+def run_ppo_variants(setting: Setting, names: list[str]) -> None:
+    """Train every variant of PPO for every seed, vmapped; another ratio scope is another program."""
+    for name in names:
+        algorithm = setting.conditioned() if name == "pc-ppo" else setting.algorithm(name)
+        members = 1 if name == "pc-ppo" else algorithm.config.num_preferences
+        steps = setting.budget // (members * algorithm.config.num_envs * setting.environment.rounds)
+        alpha = algorithm.config.dirichlet_alpha if name == "pc-ppo" else None
+        for scope in ("device", "fleet"):
+            chosen = [key for key, change in PPO_VARIANTS.items() if change.get("ratio_scope", "device") == scope]
+            changed = [algorithm.config.model_copy(update=PPO_VARIANTS[key]) for key in chosen]
+            configs = tree_stack(
+                [as_arrays(one.ppo_config(steps, alpha)) for one in changed for _ in range(setting.seeds)]
+            )
+            states = tree_index(init_states(algorithm, setting.seeds), jnp.tile(jnp.arange(setting.seeds), len(chosen)))
             for _ in range(steps):
-                states = engine_step(kind, cell.environment, states, configs)
-            for index, name in enumerate(names):
-                part = tree_index(states, jnp.arange(index * cell.seeds, (index + 1) * cell.seeds))
-                cell.note(f"{kind}, {name}", cell.rounds, algorithm, part, cell.seeds)
+                states = ppo_variant_step(name, setting.environment, states, configs)
+            for index, key in enumerate(chosen):
+                part = tree_index(states, jnp.arange(index * setting.seeds, (index + 1) * setting.seeds))
+                setting.add_point(f"{name}, {key}", setting.budget, algorithm, part)
 
 
 @eqx.filter_jit
-def engine_step(kind: str, environment, states, configs):
-    """One training step of every state, each in its own way."""
+def ppo_variant_step(name: str, environment, states, configs):
+    """Run one training step of every state, each with its own hyperparameters."""
     zero = jnp.asarray(0, jnp.int32)
-    if kind == "pc-ppo":
-        return eqx.filter_vmap(lambda state, config: run_conditioned_steps((environment,), state, config, 1)[0])(
+    if name == "pc-ppo":
+        return eqx.filter_vmap(lambda state, one: run_conditioned_steps((environment,), state, one, 1)[0])(
             states, configs
         )
-    return eqx.filter_vmap(lambda state, config: run_population_steps(environment, state, config, zero, 1)[0])(
+    return eqx.filter_vmap(lambda state, one: run_population_steps(environment, state, one, zero, 1)[0])(
         states, configs
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    changes = {"fleet.size": arguments.size, "shield.enabled": arguments.shield == "on"}
-    environment = Environment(build_system(load_scenario("paper", changes)))
-    for text in arguments.rounds:
-        rounds = int(float(text))
-        # Longer runs take larger steps, or a tenfold budget would take tenfold time on a GPU.
-        episodes = arguments.episodes or (4 if rounds <= 10**6 else 32)
-        print(
-            f"N = {arguments.size}, shield {arguments.shield}, {rounds:,} rounds, {episodes} episodes a step",
-            flush=True,
-        )
+    overrides = {"fleet.size": arguments.size, "shield.enabled": arguments.shield == "on"}
+    overrides |= {} if arguments.rounds is None else {"rounds": arguments.rounds}
+    environment = Environment(build_system(load_scenario("paper", overrides)))
+    for text in arguments.budget:
+        budget = int(float(text))
+        # Longer runs take larger steps: otherwise a tenfold budget would take a GPU ten times as long.
+        num_envs = arguments.num_envs or (4 if budget <= 10**6 else 32)
+        print(f"N = {arguments.size}, shield {arguments.shield}, {budget:,} rounds, {num_envs} episodes per step")
         started = time.perf_counter()
-        cell = Cell(environment, rounds, arguments.seeds, episodes, arguments.measured)
+        setting = Setting(environment, budget, arguments.seeds, num_envs, arguments.evaluation_episodes)
         for part in arguments.parts:
             if part == "population":
-                population_cell(cell, arguments.marks, arguments.betas)
+                run_population(setting, arguments.curve_points, arguments.betas)
             elif part == "conditioned":
-                conditioned_cell(cell, arguments.marks)
+                run_conditioned(setting, arguments.curve_points)
             else:
-                engine_cell(cell, arguments.kinds)
-            save(arguments, cell, episodes, time.perf_counter() - started)
+                run_ppo_variants(setting, arguments.algorithms)
+            save(arguments, setting, num_envs, time.perf_counter() - started)
 
 
-def save(arguments: argparse.Namespace, cell: Cell, episodes: int, wall_s: float) -> None:
+def save(arguments: argparse.Namespace, setting: Setting, num_envs: int, wall_s: float) -> None:
     document = {
         "size": arguments.size,
         "shield": arguments.shield == "on",
-        "rounds": cell.rounds,
+        "budget": setting.budget,
         "seeds": arguments.seeds,
-        "episodes_per_step": episodes,
-        "measured_episodes": arguments.measured,
+        "num_envs": num_envs,
+        "evaluation_episodes": arguments.evaluation_episodes,
         "device": jax.devices()[0].device_kind,
         "wall_s": round(wall_s, 1),
-        "curves": cell.curves,
+        "curves": setting.curves,
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
-    name = f"ablation-n{arguments.size}-shield-{arguments.shield}-{cell.rounds}-{'-'.join(arguments.parts)}.json"
+    name = f"ablation-n{arguments.size}-shield-{arguments.shield}-{setting.budget}-{'-'.join(arguments.parts)}.json"
     (arguments.out / name).write_text(json.dumps(document, indent=1) + "\n")
     print(f"  {document['wall_s']} s", flush=True)
 
 
 def report(arguments: argparse.Namespace) -> None:
-    """Gather the cells of a folder into one file, a figure and a table."""
-    cells = [json.loads(path.read_text()) for path in sorted(arguments.folder.glob("ablation-*.json"))]
-    cells.sort(key=lambda cell: (cell["size"], not cell["shield"], cell["rounds"]))
-    for cell in cells:
-        for rows in cell["curves"].values():
+    """Collect the settings of a folder in one file, two figures and tables."""
+    settings = [json.loads(path.read_text()) for path in sorted(arguments.folder.glob("ablation-*.json"))]
+    settings.sort(key=lambda one: (one["size"], not one["shield"], one["budget"]))
+    for setting in settings:
+        for rows in setting["curves"].values():
             for row in rows:
                 row.update({name: round(row[name], 4) for name in ("hypervolume", "sparsity", "violation_rate")})
-    arguments.data.write_text(json.dumps(cells) + "\n")
-    draw(cells, arguments.figure)
-    draw_beta(cells, arguments.beta_figure)
-    for fleet in sorted({of(cell) for cell in cells}):
-        tabulate([cell for cell in cells if of(cell) == fleet])
+    arguments.data.write_text(json.dumps(settings) + "\n")
+    draw(settings, arguments.figure)
+    draw_beta(settings, arguments.beta_figure)
+    for fleet in sorted({fleet_of(one) for one in settings}):
+        print_table([one for one in settings if fleet_of(one) == fleet])
 
 
-def tabulate(cells: list[dict]) -> None:
-    """The end of every budget of one fleet: hypervolume with its interval over seeds; and of the largest, what else."""
-    budgets = sorted({cell["rounds"] for cell in cells})
-    print(f"\n{cells[0]['size']} devices, shield {'on' if cells[0]['shield'] else 'off'}\n")
-    print(f"| | {' | '.join(f'{budget:.0e}' for budget in budgets)} | sparsity | policies | in violation |")
+def print_table(settings: list[dict]) -> None:
+    """Print the final hypervolumes of one fleet with their intervals, and more metrics of the largest budget."""
+    budgets = sorted({one["budget"] for one in settings})
+    print(f"\n{settings[0]['size']} devices, shield {'on' if settings[0]['shield'] else 'off'}\n")
+    print(f"| | {' | '.join(f'{budget:.0e}' for budget in budgets)} | sparsity | policies | violation rate |")
     print("|---|" + "---|" * (len(budgets) + 3))
-    for variant in dict.fromkeys(name for cell in cells for name in cell["curves"]):
+    for variant in dict.fromkeys(name for one in settings for name in one["curves"]):
         shown, last = [], []
         for budget in budgets:
-            found = [cell for cell in cells if cell["rounds"] == budget and variant in cell["curves"]]
+            found = [one for one in settings if one["budget"] == budget and variant in one["curves"]]
             shown.append("")
             if found:
                 last = final(found[0], variant)
@@ -312,33 +311,37 @@ def tabulate(cells: list[dict]) -> None:
         print(f"| {variant} | {' | '.join(shown)} | {rest} |")
 
 
-def final(cell: dict, variant: str) -> list[dict]:
-    """The rows at the end of the budget, one a seed."""
-    rows = cell["curves"][variant]
+def final(setting: dict, variant: str) -> list[dict]:
+    """Return the rows at the end of the budget, one per seed."""
+    rows = setting["curves"][variant]
     most = max(row["rounds"] for row in rows)
     return [row for row in rows if row["rounds"] == most]
 
 
-def draw(cells: list[dict], path: Path) -> None:
-    """Hypervolume over rounds for every fleet."""
+def draw(settings: list[dict], path: Path) -> None:
+    """Draw hypervolume over the budget for every fleet."""
     shown = {
         "S-PPO": "#444444",
-        NONE: "#1f6fb2",
+        NO_BARRIER: "#1f6fb2",
         "extension, step-wise barrier, beta 0.9": "#d98c21",
-        FIXED: "#c43c39",
+        FIXED_BARRIER: "#c43c39",
         "conditioned": "#2a8c5a",
     }
-    fleets = sorted({(cell["size"], not cell["shield"]) for cell in cells})
-    # Where hardly anything reaches the reference point there is nothing to see.
-    fleets = [fleet for fleet in fleets if any(largest(cell) > 5 for cell in cells if of(cell) == fleet)]
+    fleets = sorted({fleet_of(one) for one in settings})
+    # Leave out fleets where hardly any policy reaches the reference point.
+    fleets = [fleet for fleet in fleets if any(largest(one) > 5 for one in settings if fleet_of(one) == fleet)]
     figure = Figure(figsize=(4.4 * len(fleets), 4.2), layout="constrained")
     panels = figure.subplots(1, len(fleets), squeeze=False)[0]
     for axes, fleet in zip(panels, fleets, strict=True):
         for offset, (variant, color) in enumerate(shown.items()):
-            ends = [(cell, final(cell, variant)) for cell in cells if of(cell) == fleet and variant in cell["curves"]]
+            ends = [
+                (one["budget"], final(one, variant))
+                for one in settings
+                if fleet_of(one) == fleet and variant in one["curves"]
+            ]
             if not ends:
                 continue
-            rounds = np.array([cell["rounds"] for cell, _ in ends]) * 1.05 ** (offset - 2)
+            rounds = np.array([budget for budget, _ in ends]) * 1.05 ** (offset - 2)
             by_seed = [[row["hypervolume"] for row in rows] for _, rows in ends]
             means = np.array([np.mean(values) for values in by_seed])
             bars = np.abs(np.array([mean_interval(values) for values in by_seed]).T - means)
@@ -346,24 +349,25 @@ def draw(cells: list[dict], path: Path) -> None:
         axes.set_xscale("log")
         axes.set_title(f"{fleet[0]} devices, shield {'off' if fleet[1] else 'on'}")
         axes.set_xlabel("environment rounds")
-    panels[0].set_ylabel("hypervolume on fresh seeds")
+    panels[0].set_ylabel("hypervolume on new seeds")
     panels[0].legend(frameon=False, fontsize=8, loc="lower right")
     figure.savefig(path, dpi=130)
 
 
-def draw_beta(cells: list[dict], path: Path) -> None:
-    """Hypervolume and sparsity over beta, at the paper's budget."""
+def draw_beta(settings: list[dict], path: Path) -> None:
+    """Draw hypervolume and sparsity over beta, at the paper's budget."""
     name = "extension, step-wise barrier, beta {}".format
     figure = Figure(figsize=(8.8, 3.6), layout="constrained")
     panels = dict(zip(("hypervolume", "sparsity"), figure.subplots(1, 2), strict=True))
-    for cell in cells:
-        if not (cell["shield"] and cell["rounds"] == 10**6 and all(name(beta) in cell["curves"] for beta in BETAS)):
+    for setting in settings:
+        complete = all(name(beta) in setting["curves"] for beta in BETAS)
+        if not (setting["shield"] and setting["budget"] == 10**6 and complete):
             continue
         for quantity, axes in panels.items():
-            by_seed = [[row[quantity] for row in final(cell, name(beta))] for beta in BETAS]
+            by_seed = [[row[quantity] for row in final(setting, name(beta))] for beta in BETAS]
             means = np.array([np.mean(values) for values in by_seed])
             bars = np.abs(np.array([mean_interval(values) for values in by_seed]).T - means)
-            axes.errorbar(BETAS, means, bars, marker="o", capsize=3, label=f"{cell['size']} devices")
+            axes.errorbar(BETAS, means, bars, marker="o", capsize=3, label=f"{setting['size']} devices")
     for quantity, axes in panels.items():
         axes.set_xlabel("beta")
         axes.set_ylabel(quantity)
@@ -372,31 +376,34 @@ def draw_beta(cells: list[dict], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def of(cell: dict) -> tuple[int, bool]:
-    return cell["size"], not cell["shield"]
+def fleet_of(setting: dict) -> tuple[int, bool]:
+    return setting["size"], not setting["shield"]
 
 
-def largest(cell: dict) -> float:
-    return max(row["hypervolume"] for rows in cell["curves"].values() for row in rows)
+def largest(setting: dict) -> float:
+    return max(row["hypervolume"] for rows in setting["curves"].values() for row in rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("run", help="measure one fleet")
-    one.add_argument("--size", type=int, default=10, help="devices")
+    one.add_argument("--size", type=int, default=10, help="number of devices")
+    one.add_argument("--rounds", type=int, help="length of an episode; default: the scenario's")
     one.add_argument("--shield", choices=("on", "off"), default="on")
-    one.add_argument("--rounds", action="append", required=True, help="budget, such as 1e6; may be repeated")
+    one.add_argument("--budget", action="append", required=True, help="environment rounds, e.g. 1e6; may be repeated")
     one.add_argument("--seeds", type=int, default=5)
-    one.add_argument("--episodes", type=int, help="of each policy in a training step; default 4, or 32 above 10^6")
-    one.add_argument("--measured", type=int, default=8, help="episodes for each policy measured")
-    one.add_argument("--marks", type=int, default=5, help="points of a curve")
+    one.add_argument("--num-envs", type=int, help="episodes per policy and step; default 4, or 32 above 10^6 rounds")
+    one.add_argument("--evaluation-episodes", type=int, default=8, help="episodes per policy when it is evaluated")
+    one.add_argument("--curve-points", type=int, default=5, help="points of a learning curve")
     one.add_argument("--parts", nargs="+", choices=PARTS, default=["population", "conditioned"])
-    one.add_argument("--kinds", nargs="+", choices=("pc-ppo", "s-ppo"), default=["pc-ppo", "s-ppo"], help="for engine")
+    one.add_argument(
+        "--algorithms", nargs="+", choices=("pc-ppo", "s-ppo"), default=["pc-ppo", "s-ppo"], help="of the part ppo"
+    )
     one.add_argument("--betas", type=float, nargs="+", default=BETAS, help="of the step-wise barrier")
     one.add_argument("--out", type=Path, default=Path("results"))
     one.set_defaults(call=run)
-    gather = commands.add_parser("report", help="table and figure of what was measured")
+    gather = commands.add_parser("report", help="write the table and figures of a folder's results")
     gather.add_argument("folder", type=Path)
     gather.add_argument("--data", type=Path, default=Path("docs/data/ablation.json"))
     gather.add_argument("--figure", type=Path, default=Path("docs/images/ablation.png"))

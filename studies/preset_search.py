@@ -1,11 +1,11 @@
-"""Search the constants the paper leaves open for a fair testing ground (tandem.experiments.preset_criteria).
+"""Search the constants that the paper leaves open for a fair scenario (tandem.experiments.preset_criteria).
 
-    python studies/preset_search.py [--out docs/data/calibration.json]     # the search, about five minutes
-    python studies/preset_search.py --draw docs/images/calibration.png     # what rules achieve on the preset as shipped
+    python studies/preset_search.py [--out docs/data/preset-search.json]   # the search, about five minutes
+    python studies/preset_search.py --draw docs/images/calibration.png     # what heuristics achieve on the preset
 
-Every combination of the values below is measured with hand-written rules only. Of those that meet criteria 2 and 3,
-the ones with medians nearest to the paper's Table III are tried for criterion 1, nearest first, until one meets it.
-The winner is what presets/paper.yaml holds; tests/experiments/test_calibration.py judges the preset as shipped.
+Every combination of the values below is simulated with heuristics only. Of those that meet criteria 2 and 3, the ones
+with medians closest to the paper's Table III are tried for criterion 1, closest first, until one meets it. The result
+is in presets/paper.yaml; tests/experiments/test_preset_criteria.py checks the preset as shipped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tandem.experiments.preset_criteria import (
     CriteriaResult,
     HeuristicFront,
     best_server_accuracy,
+    check_at_default_size,
     check_criteria,
-    check_default_preset,
     heuristic_front,
     violation_grid,
 )
@@ -55,29 +55,29 @@ def candidates():
         changes = dict(zip(SEARCHED, values, strict=True))
         changes["limits.idle_round_s"] = changes["limits.round_floor_s"]
         _, k2, k3 = changes["accuracy.mapping.kappa"]
-        # kappa_1 is not searched: it is what puts the best server accuracy just below 1.
+        # kappa_1 is not searched: it is set so that the best server accuracy is just below 1.
         unscaled = {**changes, "accuracy.mapping.kappa": [1.0, k2, 0.0], "fleet.size": max(FLEET_SIZES)}
         try:
             best = best_server_accuracy(build_system(load_scenario("paper", unscaled)))
         except InputError:
-            continue  # a fleet nobody could serve
+            continue  # a fleet that cannot be served
         yield {**changes, "accuracy.mapping.kappa": [math.floor(100 / best) / 100, k2, k3]}
 
 
-def distance(verdict: CriteriaResult) -> float:
-    return float(np.abs(np.log(verdict.medians / np.array(TABLE_3_MEDIANS))).sum())
+def distance(criteria: CriteriaResult) -> float:
+    return float(np.abs(np.log(criteria.medians / np.array(TABLE_3_MEDIANS))).sum())
 
 
-def draw(measured: HeuristicFront, path: Path) -> None:
-    """Every feasible rule in the three projections, one colour a type of rule, the corners ringed."""
-    types = np.array([type(rule).__name__ for rule in measured.rules])[measured.violation_rate == 0]
-    points = measured.feasible()
+def draw(front: HeuristicFront, path: Path) -> None:
+    """Draw every feasible heuristic in three projections, coloured by its type, with a ring around the corners."""
+    types = np.array([type(rule).__name__ for rule in front.rules])[front.violation_rate == 0]
+    points = front.feasible()
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     for axes, (x, y) in zip(figure.subplots(1, 3), ((2, 0), (1, 0), (2, 1)), strict=True):
         for name in dict.fromkeys(types):
             axes.plot(*points[types == name][:, [x, y]].T, "o", markersize=3.5, alpha=0.7, label=name)
         for objective, label in enumerate(AXIS_LABELS):
-            corner = measured.corner(objective)
+            corner = front.corner(objective)
             axes.plot(corner[x], corner[y], "o", markersize=11, fillstyle="none", color="black")
             axes.annotate(f"best {label.split()[0]}", (corner[x], corner[y]), xytext=(8, 5), textcoords="offset points")
         axes.set_xlabel(AXIS_LABELS[x])
@@ -89,13 +89,13 @@ def draw(measured: HeuristicFront, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/data/calibration.json"), help="where the result goes")
+    parser.add_argument("--out", type=Path, default=Path("docs/data/preset-search.json"), help="file for the result")
     parser.add_argument("--draw", type=Path, metavar="PNG", help="draw the shipped preset instead of searching")
-    options = parser.parse_args()
-    if options.draw:
-        draw(heuristic_front(build_system(load_scenario("paper"))), options.draw)
+    arguments = parser.parse_args()
+    if arguments.draw:
+        draw(heuristic_front(build_system(load_scenario("paper"))), arguments.draw)
     else:
-        search(options.out)
+        search(arguments.out)
 
 
 def search(out: Path) -> None:
@@ -103,19 +103,19 @@ def search(out: Path) -> None:
     tried, passed = 0, []
     for changes in track(list(candidates()), "criteria 2 and 3", console=console):
         tried += 1
-        verdict = check_default_preset("paper", changes)
-        if verdict.corners_distinct and verdict.inside_box:
-            passed.append((distance(verdict), tried, changes))
+        criteria = check_at_default_size("paper", changes)
+        if criteria.corners_distinct and criteria.inside_box:
+            passed.append((distance(criteria), tried, changes))
     passed.sort(key=lambda row: row[:2])
     console.print(f"{tried} tried, {len(passed)} meet criteria 2 and 3")
     for rank, (gap, _, changes) in enumerate(passed):
         try:
-            verdict = check_criteria("paper", changes)
+            criteria = check_criteria("paper", changes)
         except InputError as error:
             console.print(f"#{rank}: some fleet of the grid cannot be served: {error}")
             continue
-        if not verdict.runs_clean:
-            console.print(f"#{rank}: violations {max(verdict.violations.values()):.2%}: {changes}")
+        if not criteria.no_violations:
+            console.print(f"#{rank}: violations {max(criteria.violations.values()):.2%}: {changes}")
             continue
         grids = {name: violation_grid("paper", rule(), changes) for name, rule in HEURISTICS.items()}
         result = {
@@ -125,12 +125,12 @@ def search(out: Path) -> None:
             "failed_criterion_1_before": rank,
             "chosen": changes,
             "distance_to_table_3": gap,
-            "corners": dict(zip(OBJECTIVE_LABELS, verdict.corners.tolist(), strict=True)),
-            "corner_ratios": verdict.corner_ratios,
-            "medians": verdict.medians.tolist(),
-            "lowest": verdict.lowest.tolist(),
-            "highest": verdict.highest.tolist(),
-            "best_server_accuracy": verdict.best_server_accuracy,
+            "corners": dict(zip(OBJECTIVE_LABELS, criteria.corners.tolist(), strict=True)),
+            "corner_ratios": criteria.corner_ratios,
+            "medians": criteria.medians.tolist(),
+            "lowest": criteria.lowest.tolist(),
+            "highest": criteria.highest.tolist(),
+            "best_server_accuracy": criteria.best_server_accuracy,
             "violation_rates": {
                 name: {f"N={n}, rate={rate:g}": share for (n, rate), share in grid.items()}
                 for name, grid in grids.items()
@@ -140,7 +140,7 @@ def search(out: Path) -> None:
         out.write_text(json.dumps(result, indent=2) + "\n")
         console.print(result)
         return
-    console.print("none meets all criteria")
+    console.print("no combination meets all criteria")
 
 
 if __name__ == "__main__":

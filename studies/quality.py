@@ -1,13 +1,13 @@
-"""How good what `tandem train` delivers is: its defaults against each other, ten times the budget, and other fleets.
+"""Measure the quality of what `tandem train` delivers: several algorithms, ten times the budget, and other fleets.
 
     python studies/quality.py train runs/quality             # every row, five seeds: about 1.5 hours on two cores
     python studies/quality.py train runs/quality --only default --seeds 7
     python studies/quality.py report runs/quality
 
-``train`` runs the commands a user would, `tandem train` and then `tandem evaluate` on fresh seeds with the hand-written
-rules beside; what is there already is kept, what was interrupted is resumed, and parts may be done by several processes
-or on several machines. ``report`` gathers the figures of a folder into docs/data/quality.json and prints them, with
-95 % bootstrap intervals over the seeds of training.
+``train`` runs the commands that a user would run, `tandem train` and then `tandem evaluate` on new seeds with the
+heuristics for comparison. Finished runs are kept and interrupted ones resumed; rows may be split over several processes
+or machines. ``report`` collects the results of a folder in docs/data/quality.json and prints them, with 95 % bootstrap
+intervals over the training seeds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 from tandem.stats import mean_interval
 
 LARGER = "fleet.size=30"
-# By name: what `tandem train paper` is told, and the changed scenarios that the outcome is played on as well.
+# By name: arguments of `tandem train paper`, and changed scenarios that the front is also evaluated on.
 TRAININGS: dict[str, tuple[list[str], list[str]]] = {
     "default": ([], [LARGER]),
     "s-ppo": (["--algorithm", "s-ppo"], []),
     "c-moppo": (["--algorithm", "c-moppo"], []),
-    "tenfold": (["--train-set", "rounds=10000000"], []),
+    "tenfold": (["--budget", "10000000"], []),
     "mixed": (["--train-set", "fleet_sizes=[5,10,15]"], [LARGER]),
     "thirty": (["--set", LARGER], []),
     "s-ppo-thirty": (["--algorithm", "s-ppo", "--set", LARGER], []),
@@ -45,37 +45,40 @@ def tandem(*arguments: str) -> None:
 def train(arguments: argparse.Namespace) -> None:
     for seed in arguments.seeds:
         for name in arguments.only:
-            told, elsewhere = TRAININGS[name]
+            options, variants = TRAININGS[name]
             run = arguments.folder / f"{name}-{seed}"
             record = run / "run.json"
             if not record.exists():
-                tandem("train", "paper", *told, "--seed", str(seed), "--out", str(run))
+                budget = [] if arguments.budget is None else ["--budget", str(arguments.budget)]
+                tandem("train", "paper", *options, *budget, "--seed", str(seed), "--out", str(run))
             elif json.loads(record.read_text())["status"] != "finished":
                 tandem("train", "--resume", str(run))
-            for changes in ([], *([change] for change in elsewhere)):
-                out = result_of(arguments.folder, name, seed, changes)
+            for changes in ([], *([change] for change in variants)):
+                out = result_path(arguments.folder, name, seed, changes)
                 if not out.exists():
-                    told_of = [part for change in changes for part in ("--set", change)]
-                    tandem("evaluate", str(run), "--rules", *told_of, "--out", str(out))
+                    overrides = [part for change in changes for part in ("--set", change)]
+                    tandem("evaluate", str(run), "--rules", *overrides, "--out", str(out))
 
 
-def result_of(folder: Path, name: str, seed: int, changes: list[str]) -> Path:
+def result_path(folder: Path, name: str, seed: int, changes: list[str]) -> Path:
     return folder / f"{'-'.join([name, str(seed), *changes])}.json"
 
 
 def report(arguments: argparse.Namespace) -> None:
     rows = []
-    for name, (told, elsewhere) in TRAININGS.items():
-        for changes in ([], *([change] for change in elsewhere)):
-            found = {}
+    for name, (options, variants) in TRAININGS.items():
+        for changes in ([], *([change] for change in variants)):
+            results = {}
             for path in sorted(arguments.folder.glob(f"{name}-*.json")):
                 seed = path.stem.removeprefix(f"{name}-").split("-")[0]
-                if seed.isdigit() and path == result_of(arguments.folder, name, int(seed), changes):
-                    found[int(seed)] = json.loads(path.read_text())
-            if found:
-                rows.append(row_of(name, told, changes, [found[seed] for seed in sorted(found)], sorted(found)))
+                if seed.isdigit() and path == result_path(arguments.folder, name, int(seed), changes):
+                    results[int(seed)] = json.loads(path.read_text())
+            if results:
+                rows.append(make_row(name, options, changes, dict(sorted(results.items()))))
     arguments.data.write_text(json.dumps(rows, indent=1) + "\n")
-    print("| trained | played on | seeds | hypervolume | policies | worst violation rate | a rule adds at most |")
+    print(
+        "| trained | evaluated on | seeds | hypervolume | policies | worst violation rate | a heuristic adds at most |"
+    )
     print("|---|---|---|---|---|---|---|")
     for row in rows:
         values = [one["hypervolume"] for one in row["seeds"]]
@@ -92,12 +95,12 @@ def report(arguments: argparse.Namespace) -> None:
         compare(rows, one, other)
 
 
-def row_of(name: str, told: list[str], changes: list[str], results: list[dict], seeds: list[int]) -> dict:
+def make_row(name: str, options: list[str], changes: list[str], results: dict[int, dict]) -> dict:
     return {
         "trained": name,
-        "command": " ".join(["tandem train paper", *told]),
-        "played_with": changes,
-        "devices": results[0]["devices"],
+        "command": " ".join(["tandem train paper", *options]),
+        "evaluated_with": changes,
+        "devices": next(iter(results.values()))["devices"],
         "seeds": [
             {
                 "seed": seed,
@@ -105,16 +108,16 @@ def row_of(name: str, told: list[str], changes: list[str], results: list[dict], 
                 "violations": result["worst_violation_rate"]["all"],
                 "rule_adds": max(rule["adds_hypervolume"] for rule in result["rules"]),
             }
-            for seed, result in zip(seeds, results, strict=True)
+            for seed, result in results.items()
         ],
     }
 
 
 def compare(rows: list[dict], one: str, other: str) -> None:
-    """What share of another's hypervolume one reaches on that other's fleet."""
-    found = {row["trained"]: row for row in rows if row["devices"] == devices_of(rows, other)}
-    if one in found and other in found:
-        ours, theirs = (np.array([seed["hypervolume"] for seed in found[name]["seeds"]]) for name in (one, other))
+    """Print the share of another row's hypervolume that a row reaches on the other's fleet."""
+    known = {row["trained"]: row for row in rows if row["devices"] == devices_of(rows, other)}
+    if one in known and other in known:
+        ours, theirs = (np.array([seed["hypervolume"] for seed in known[name]["seeds"]]) for name in (one, other))
         rng = np.random.default_rng(0)
         shares = [rng.choice(ours, len(ours)).mean() / rng.choice(theirs, len(theirs)).mean() for _ in range(10_000)]
         low, high = np.quantile(shares, [0.025, 0.975])
@@ -122,18 +125,19 @@ def compare(rows: list[dict], one: str, other: str) -> None:
 
 
 def devices_of(rows: list[dict], name: str) -> int | None:
-    return next((row["devices"] for row in rows if row["trained"] == name and not row["played_with"]), None)
+    return next((row["devices"] for row in rows if row["trained"] == name and not row["evaluated_with"]), None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    run = commands.add_parser("train", help="train and evaluate what is not there yet")
+    run = commands.add_parser("train", help="train and evaluate unfinished rows")
     run.add_argument("folder", type=Path)
     run.add_argument("--only", nargs="+", choices=TRAININGS, default=list(TRAININGS), help="rows")
     run.add_argument("--seeds", nargs="+", type=int, default=range(5))
+    run.add_argument("--budget", type=int, help="environment rounds of every training; default: as the row says")
     run.set_defaults(call=train)
-    gather = commands.add_parser("report", help="gather and print the figures of a folder")
+    gather = commands.add_parser("report", help="collect and print the results of a folder")
     gather.add_argument("folder", type=Path)
     gather.add_argument("--data", type=Path, default=Path("docs/data/quality.json"))
     gather.set_defaults(call=report)

@@ -1,10 +1,10 @@
-"""Does it pay to train? Fleets whose devices train in turn, now and then or often, by estimate and by measurement.
+"""Measure how often devices should train: accuracy over the number of trainers, estimated and measured.
 
     python studies/training_frequency.py SCENARIO [--task cifar10 --data FOLDER] [--trainers 0 0.1 ...] [--json]
 
-While a device trains it answers nobody, and a model ages when it does not. The rule ``round-robin`` is played with more
-and more trainers a round (0.1: one device every tenth round), on the scenario's mapping and on real models. Objectives
-count a device that trains as accuracy 0, as rewards do; accuracy over those that serve is given beside it.
+A device that trains does not serve, and a model that is not trained ages. The heuristic ``round-robin`` is simulated
+with more and more trainers per round (0.1: one device every tenth round), on the scenario's mapping and on real models.
+Objectives count a training device as accuracy 0, as rewards do; the accuracy of serving devices is given beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.federated.build import build_system
+from tandem.api import build_system
 from tandem.feel.environment import Environment
 from tandem.policy import HEURISTICS
 from tandem.policy.rollout import rollout
@@ -28,8 +28,8 @@ TRAINERS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
 
 
 @eqx.filter_jit
-def played(system, trainers, keys):
-    """Of each number of trainers and episode: objectives, devices that trained, and accuracy of those that served."""
+def simulate(system, trainers, keys):
+    """Return by number of trainers and episode: objectives, devices that trained, accuracy of serving devices."""
 
     def with_trainers(count):
         _, outcome = rollout(Environment(system), HEURISTICS["round-robin"](trainers=count), keys)
@@ -42,56 +42,56 @@ def played(system, trainers, keys):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenario", help="whose mapping was calibrated on the task")
+    parser.add_argument("scenario", help="scenario whose mapping was calibrated on the task")
     parser.add_argument("--task", default="digits", choices=("digits", "cifar10"))
-    parser.add_argument("--data", help="where the task's data are, if it needs any")
-    parser.add_argument("--trainers", type=float, nargs="+", default=TRAINERS, help="a round, on average")
+    parser.add_argument("--data", help="folder of the task's data, if it needs any")
+    parser.add_argument("--trainers", type=float, nargs="+", default=TRAINERS, help="mean number per round")
+    parser.add_argument("--rounds", type=int, help="length of an episode; default: the scenario's")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout and nothing else")
-    options = parser.parse_args()
-    if options.seeds < 2:
-        parser.error("--seeds: two at least, for an interval")
-    task = {"kind": options.task, **({} if options.data is None else {"path": options.data})}
-    trainers, keys = jnp.asarray(options.trainers, float), episode_keys(range(options.seeds))
-    ways = {"estimated": None, "measured": task}
-    results = {
-        way: [
-            np.asarray(x)
-            for x in played(build_system(load_scenario(options.scenario, {"accuracy.task": by})), trainers, keys)
-        ]
-        for way, by in ways.items()
-    }
-    rows = []
-    for index, asked in enumerate(options.trainers):
-        objectives, trained, _ = results["measured"]
-        row = {"asked": asked, "trainers": float(trained[index].mean())}
-        for way, (values, _, served) in results.items():
-            accuracy = values[index, :, 0]
-            row[way] = {
-                "accuracy": float(accuracy.mean()),
-                "half_width_95": half_width(accuracy[:, None])[0],
-                "above_first": float((accuracy - values[0, :, 0]).mean()),  # in the same worlds
-                "above_first_half_width_95": half_width((accuracy - values[0, :, 0])[:, None])[0],
-                "of_those_that_serve": float(served[index].mean()),
-            }
-        row["latency_s"], row["energy_j"] = (float(-objectives[index, :, k].mean()) for k in (1, 2))
-        rows.append(row)
-    found = {"task": options.task, "processor": jax.devices()[0].device_kind, "seeds": options.seeds, "rows": rows}
-    if options.json:
-        print(json.dumps(found, indent=2))
+    arguments = parser.parse_args()
+    if arguments.seeds < 2:
+        parser.error("--seeds: an interval needs at least two")
+    task = {"kind": arguments.task, **({} if arguments.data is None else {"path": arguments.data})}
+    length = {} if arguments.rounds is None else {"rounds": arguments.rounds}
+    trainers, keys = jnp.asarray(arguments.trainers, float), episode_keys(range(arguments.seeds))
+    results = {}
+    for source, chosen in (("estimated", None), ("measured", task)):
+        system = build_system(load_scenario(arguments.scenario, {"accuracy.task": chosen, **length}))
+        results[source] = [np.asarray(values) for values in simulate(system, trainers, keys)]
+    rows = [make_row(results, index, requested) for index, requested in enumerate(arguments.trainers)]
+    if arguments.json:
+        about = {"task": arguments.task, "processor": jax.devices()[0].device_kind, "seeds": arguments.seeds}
+        print(json.dumps({**about, "rows": rows}, indent=2))
         return
-    print(
-        f"{options.task}: {options.seeds} seeds; accuracy as an objective, above the first row, and of those that serve"
-    )
-    print("trainers  " + "".join(f"{way:39s}" for way in ways) + "latency   energy")
+    print(f"{arguments.task}: {arguments.seeds} seeds; accuracy as an objective, gain over the first row, accuracy of")
+    print("serving devices")
+    print("trainers  " + "".join(f"{source:39s}" for source in results) + "latency   energy")
     for row in rows:
-        by = "  ".join(_said(row[way]) for way in ways)
-        print(f"{row['trainers']:8.2f}  {by}  {row['latency_s']:5.2f} s  {row['energy_j']:5.1f} J")
+        cells = "  ".join(format_accuracy(row[source]) for source in results)
+        print(f"{row['trainers']:8.2f}  {cells}  {row['latency_s']:5.2f} s  {row['energy_j']:5.1f} J")
 
 
-def _said(found: dict) -> str:
-    beside = f"{found['above_first']:+.3f} ± {found['above_first_half_width_95']:.3f}"
-    return f"{found['accuracy']:.3f} ± {found['half_width_95']:.3f}, {beside}, {found['of_those_that_serve']:.3f}"
+def make_row(results: dict, index: int, requested: float) -> dict:
+    objectives, trained, _ = results["measured"]
+    row = {"requested": requested, "trainers": float(trained[index].mean())}
+    for source, (values, _, served) in results.items():
+        accuracy = values[index, :, 0]
+        gain = accuracy - values[0, :, 0]  # in the same drift realisations
+        row[source] = {
+            "accuracy": float(accuracy.mean()),
+            "half_width_95": half_width(accuracy[:, None])[0],
+            "gain_over_first": float(gain.mean()),
+            "gain_half_width_95": half_width(gain[:, None])[0],
+            "serving_accuracy": float(served[index].mean()),
+        }
+    row["latency_s"], row["energy_j"] = (float(-objectives[index, :, k].mean()) for k in (1, 2))
+    return row
+
+
+def format_accuracy(row: dict) -> str:
+    gain = f"{row['gain_over_first']:+.3f} ± {row['gain_half_width_95']:.3f}"
+    return f"{row['accuracy']:.3f} ± {row['half_width_95']:.3f}, {gain}, {row['serving_accuracy']:.3f}"
 
 
 if __name__ == "__main__":

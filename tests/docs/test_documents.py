@@ -94,7 +94,7 @@ def check_algorithm_contract(kind: type[Algorithm]) -> None:
 
 def test_calibration_table_matches_data() -> None:
     text = (ROOT / "docs/system-model.md").read_text(encoding="utf-8")
-    found = json.loads((ROOT / "docs/data/calibration.json").read_text(encoding="utf-8"))
+    found = json.loads((ROOT / "docs/data/preset-search.json").read_text(encoding="utf-8"))
     rows = {f"{name} corner": point for name, point in found["corners"].items()}
     rows["median of feasible heuristics"] = found["medians"]
     for name, point in rows.items():
@@ -221,23 +221,23 @@ def test_learning_rate_table_matches_data(task: str, kind: type[TaskConfig]) -> 
 
 @pytest.mark.parametrize("task", ["digits", "cifar10"])
 def test_training_frequency_table_matches_data(task: str) -> None:
-    rows = data_of(f"training-pays-{task}")["rows"]
-    assert in_federated(f"`{task}` ([data](data/training-pays-{task}.json))", [f"{row['asked']:g}" for row in rows])
+    rows = data_of(f"training-frequency-{task}")["rows"]
+    assert in_federated(f"`{task}` ([data](data/training-frequency-{task}.json))", [f"{row['requested']:g}" for row in rows])
     for way in ("estimated", "measured"):
         accuracy = [row[way]["accuracy"] for row in rows]
         best = accuracy.index(max(accuracy))
         assert in_federated(f"objective, {way}", [f"{value:.3f}" for value in accuracy], best)
-    served = [f"{row['measured']['of_those_that_serve']:.3f}" for row in rows]
+    served = [f"{row['measured']['serving_accuracy']:.3f}" for row in rows]
     assert in_federated("accuracy of serving devices, measured", served)
 
 
 def test_training_frequency_changes_match_data() -> None:
-    rows = {row["asked"]: row for row in data_of("training-pays-cifar10")["rows"]}
+    rows = {row["requested"]: row for row in data_of("training-frequency-cifar10")["rows"]}
     shown = (0.05, 0.1, 0.2, 0.75, 2.0)
     assert in_federated("trainers per round", [f"{trainers:g}" for trainers in shown])
     for name in ("measured", "estimated"):
         changes = [rows[trainers][name] for trainers in shown]
-        cells = [f"{change['above_first']:+.3f} ± {change['above_first_half_width_95']:.3f}" for change in changes]
+        cells = [f"{change['gain_over_first']:+.3f} ± {change['gain_half_width_95']:.3f}" for change in changes]
         assert in_federated(name, cells)
 
 
@@ -271,10 +271,10 @@ def test_speed_table_matches_data() -> None:
 @pytest.mark.parametrize("kind", ["mapping", "oracle"])
 def test_archive_bias_table_matches_data(kind: str) -> None:
     text = (ROOT / "docs" / "federated.md").read_text(encoding="utf-8")
-    found = data_of(f"archive-luck-{kind}")
-    luck, best = found["luck_in_accuracy"], found["most_accurate_when_sampled"]
-    cells = [kind, str(found["policies"]), f"{luck['mean']:+.3f} ± {luck['deviation']:.3f}"]
-    cells += [f"{found['hypervolume'][name]:.1f}" for name in ("seen", "sampled", "deterministic")]
+    found = data_of(f"archive-bias-{kind}")
+    bias, best = found["accuracy_bias"], found["most_accurate_when_sampled"]
+    cells = [kind, str(found["policies"]), f"{bias['mean']:+.3f} ± {bias['deviation']:.3f}"]
+    cells += [f"{found['hypervolume'][name]:.1f}" for name in ("training", "sampled", "deterministic")]
     cells += [f"{best[form]['accuracy']:.3f}, {best[form]['trainers']:.2f}" for form in ("sampled", "deterministic")]
     assert "| " + " | ".join(cells) + " |" in text
 

@@ -16,7 +16,7 @@ from tandem.experiments.preset_criteria import (
 )
 from tandem.scenario import load_scenario
 
-CHOSEN = Path(__file__).resolve().parents[2] / "docs" / "data" / "calibration.json"
+CHOSEN = Path(__file__).resolve().parents[2] / "docs" / "data" / "preset-search.json"
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,13 @@
-"""Is a scenario a fair testing ground? Four criteria, measured with hand-written policies only.
+"""Criteria for a fair scenario, checked with heuristics only.
 
-The paper leaves open most of the constants of its system. Those of the ``paper`` preset were searched for once, by
+The paper leaves open most of the constants of its system. Those of the ``paper`` preset were found once by
 studies/preset_search.py, before any learning algorithm was compared, so that
 
-1. a hand-written rule runs whole episodes without a violation at every fleet size and arrival rate of the paper,
+1. a heuristic runs whole episodes without a violation at every fleet size and arrival rate of the paper,
 2. the policies best in accuracy, latency and energy are three different ones,
-3. what feasible policies achieve lies in the paper's box, of the order of its Table III, and the accuracy mapping is
-   bounded by its constants, not by being cut at 1,
-4. and nothing was tuned to an algorithm: no learner appears in this module.
+3. the objectives of feasible policies lie in the paper's box and have the order of magnitude of its Table III, and the
+   accuracy mapping is bounded by its constants, not by clipping at 1,
+4. nothing was tuned to an algorithm: no learner appears in this module.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ from tandem.policy.rollout import EpisodeMeans, rollout_means
 from tandem.scenario import load_scenario
 
 FLEET_SIZES = (5, 10, 15, 20, 25, 30)  # the paper's sweep over devices
-REQUEST_RATES = (2.0, 4.0, 6.0, 8.0, 10.0)  # and over the mean arrival rate
+REQUEST_RATES = (2.0, 4.0, 6.0, 8.0, 10.0)  # the paper's sweep over the mean arrival rate
 PAPER_BOX = ((0.0, 1.0), (0.0, 5.0), (0.0, 44.0))  # accuracy, latency (s), energy (J): its reference point
-TABLE_3_MEDIANS = (0.772, 3.47, 16.4)  # over C-MOPPO's nine policies there
-DISTINCT = 1.2  # how far apart two corners must be
-SAME_ORDER = 3.0  # "of the same order": within this factor
+TABLE_3_MEDIANS = (0.772, 3.47, 16.4)  # over the nine policies of C-MOPPO in Table III
+DISTINCT = 1.2  # ratio by which two corners must differ
+SAME_ORDER = 3.0  # factor within which medians have the same order of magnitude
 
 Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class HeuristicFront:
-    """What a family of rules achieves on a scenario: a row a rule, in the user's units (accuracy, s, J)."""
+    """Objectives of a family of heuristics on a scenario: one row each, in the user's units (accuracy, s, J)."""
 
     rules: list[Heuristic]
     objectives: Values
     violation_rate: Values
 
     def feasible(self) -> Values:
-        """The objectives of rules that broke nothing."""
+        """Return the objectives of heuristics without violations."""
         return np.asarray(self.objectives[self.violation_rate == 0])
 
     def corner(self, objective: int) -> Values:
-        """The feasible point best in one objective."""
+        """Return the feasible point that is best in one objective."""
         points = self.feasible()
         best = np.argmax(points[:, 0]) if objective == 0 else np.argmin(points[:, objective])
         return np.asarray(points[best])
 
 
 def heuristic_family() -> Iterator[list[Heuristic]]:
-    """Hand-written rules over a grid of their settings, a list a type, so that each type is one program."""
+    """Yield heuristics over a grid of their settings, a list per type, so that each type is one program."""
     levels = (0.0, 0.25, 0.5, 1.0)
-    shares = (0.02, 0.1, 0.2, 0.4, 0.7, 2.0)  # 2 is never
+    shares = (0.02, 0.1, 0.2, 0.4, 0.7, 2.0)  # 2 means never
     yield [Threshold(s, p, f) for s in shares for p in (0.0, 0.5, 1.0) for f in levels]
     yield [RoundRobin(m, p, f) for m in (0.5, 1.0, 2.0, 3.0) for p in (0.0, 1.0) for f in levels]
     yield [RandomHeuristic(chance) for chance in (0.05, 0.2, 0.5)]
@@ -73,41 +73,42 @@ def heuristic_family() -> Iterator[list[Heuristic]]:
 
 
 def heuristic_front(system: System, episodes: int = 8, seed: int = 0) -> HeuristicFront:
-    """Play every rule of the family for some episodes."""
+    """Simulate every heuristic of the family for some episodes."""
     keys = jax.random.split(jax.random.key(seed), episodes)
     rules: list[Heuristic] = []
     outcomes: list[EpisodeMeans] = []
     for members in heuristic_family():
         stacked = jax.tree.map(lambda *settings: jnp.asarray(settings, float), *members)
-        outcomes.append(_play_family(Environment(system), stacked, keys))
+        outcomes.append(_rollout_family(Environment(system), stacked, keys))
         rules += members
     objectives = np.concatenate([np.asarray(o.objectives, np.float64).mean(axis=1) for o in outcomes])
     violations = np.concatenate([np.asarray(o.violated_any, np.float64).mean(axis=1) for o in outcomes])
     return HeuristicFront(rules, to_user_units(objectives), violations)
 
 
-_play_family = jax.jit(rollout_stack)
+_rollout_family = jax.jit(rollout_stack)
 
 
 @dataclass(frozen=True)
 class CriteriaResult:
-    """The criteria, and the numbers they were judged by."""
+    """The criteria, and the numbers they are checked by."""
 
-    violations: dict[tuple[int, float], float]  # worst violation rate of the rule, by (N, mean lambda)
+    violations: dict[tuple[int, float], float]  # violation rate of the heuristic, by (N, mean lambda)
     corners: Values  # rows: best in accuracy, latency, energy
     medians: Values
     lowest: Values
     highest: Values
-    best_server_accuracy: float  # G of the most data a round can train on, fresh, before it is cut at 1
+    best_server_accuracy: float  # G of the most data that a round can train on, fresh, before clipping at 1
 
     @property
-    def runs_clean(self) -> bool:
-        """Criterion 1."""
+    def no_violations(self) -> bool:
+        """Whether criterion 1 is met."""
         return all(rate == 0 for rate in self.violations.values())
 
     @property
     def corner_ratios(self) -> tuple[float, float, float]:
-        """Accuracy corner to the worse other; energy corner to latency corner in latency; the reverse in energy."""
+        """Ratios of the accuracy corner to the worse other one, of the energy corner to the latency corner in latency, and
+        of the latency corner to the energy corner in energy."""
         accuracy, latency, energy = self.corners
         return (
             float(accuracy[0] / min(latency[0], energy[0])),
@@ -117,12 +118,12 @@ class CriteriaResult:
 
     @property
     def corners_distinct(self) -> bool:
-        """Criterion 2."""
+        """Whether criterion 2 is met."""
         return min(self.corner_ratios) >= DISTINCT
 
     @property
     def inside_box(self) -> bool:
-        """Criterion 3."""
+        """Whether criterion 3 is met."""
         low, high = np.array(PAPER_BOX).T
         order = self.medians / np.array(TABLE_3_MEDIANS)
         in_box = np.all(self.lowest > low) and np.all(self.highest < high)
@@ -133,27 +134,27 @@ class CriteriaResult:
 def check_criteria(
     scenario: str, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0
 ) -> CriteriaResult:
-    """Measure a scenario, at every fleet size and arrival rate of the paper for criterion 1."""
+    """Check all criteria of a scenario; criterion 1 at every fleet size and arrival rate of the paper."""
     changes = dict(overrides or {})
     grid = violation_grid(scenario, Threshold(), changes, episodes, seed)
-    return check_default_preset(scenario, changes, episodes, seed, grid)
+    return check_at_default_size(scenario, changes, episodes, seed, grid)
 
 
-def check_default_preset(
+def check_at_default_size(
     scenario: str,
     overrides: Mapping[str, Any],
     episodes: int = 8,
     seed: int = 0,
     violations: dict[tuple[int, float], float] | None = None,
 ) -> CriteriaResult:
-    """Measure a scenario at its own fleet size and arrival rate only: criteria 2 and 3, a tenth of the work."""
+    """Check criteria 2 and 3 of a scenario, at its own fleet size and arrival rate: a tenth of the work."""
     system = build_system(load_scenario(scenario, overrides))
-    measured = heuristic_front(system, episodes, seed)
-    points = measured.feasible()
+    front = heuristic_front(system, episodes, seed)
+    points = front.feasible()
     largest = build_system(load_scenario(scenario, {**overrides, "fleet.size": max(FLEET_SIZES)}))
     return CriteriaResult(
         violations=violations or {},
-        corners=np.stack([measured.corner(objective) for objective in range(3)]),
+        corners=np.stack([front.corner(objective) for objective in range(3)]),
         medians=np.median(points, axis=0),
         lowest=points.min(axis=0),
         highest=points.max(axis=0),
@@ -162,7 +163,7 @@ def check_default_preset(
 
 
 def best_server_accuracy(system: System) -> float:
-    """G of the most data one round can train on, all of it fresh."""
+    """Return G of the most data that one round can train on, all of it fresh."""
     trainers = int(np.max(np.asarray(system.worst_case.max_trainers)))
     most_data = np.sort(np.asarray(system.data_limit, np.float64))[-trainers:].sum()
     return float(system.accuracy_mapping(jnp.asarray(most_data, float), jnp.asarray(FRESH_AGE_S, float)))
@@ -171,7 +172,7 @@ def best_server_accuracy(system: System) -> float:
 def violation_grid(
     scenario: str, rule: Heuristic, overrides: Mapping[str, Any] | None = None, episodes: int = 8, seed: int = 0
 ) -> dict[tuple[int, float], float]:
-    """The share of rounds in which a rule broke a constraint, by fleet size and mean arrival rate."""
+    """Return the share of rounds with a violation under a heuristic, by fleet size and mean arrival rate."""
     keys = jax.random.split(jax.random.key(seed), episodes)
     rates = {}
     for size in FLEET_SIZES:
