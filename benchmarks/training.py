@@ -140,8 +140,8 @@ def whole_run_s(name: str, seed: int) -> float:
     """Train with the whole default budget, validation included; return the seconds."""
     algorithm = make_algorithm(name)
     began = time.perf_counter()
-    ((now, _),) = deque(train(algorithm, init_checkpoint(algorithm, seed)), maxlen=1)
-    validate(algorithm, now, seed)
+    ((checkpoint, _),) = deque(train(algorithm, init_checkpoint(algorithm, seed)), maxlen=1)
+    validate(algorithm, checkpoint, seed)
     return time.perf_counter() - began
 
 

@@ -222,7 +222,9 @@ def test_learning_rate_table_matches_data(task: str, kind: type[TaskConfig]) -> 
 @pytest.mark.parametrize("task", ["digits", "cifar10"])
 def test_training_frequency_table_matches_data(task: str) -> None:
     rows = data_of(f"training-frequency-{task}")["rows"]
-    assert in_federated(f"`{task}` ([data](data/training-frequency-{task}.json))", [f"{row['requested']:g}" for row in rows])
+    assert in_federated(
+        f"`{task}` ([data](data/training-frequency-{task}.json))", [f"{row['requested']:g}" for row in rows]
+    )
     for way in ("estimated", "measured"):
         accuracy = [row[way]["accuracy"] for row in rows]
         best = accuracy.index(max(accuracy))

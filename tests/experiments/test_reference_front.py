@@ -1,4 +1,4 @@
-"""The committed front that results are read as shares of."""
+"""The committed reference front, which results are given as shares of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandem.scenario import load_scenario
 POINT = AlgorithmConfig().reference_point
 
 
-def test_its_hypervolume_is_that_of_its_policies_none_of_which_dominates_another() -> None:
+def test_hypervolume_is_that_of_its_nondominated_policies() -> None:
     known = reference_front()
     costs = np.array([[-one["accuracy"], one["latency_s"], one["energy_j"]] for one in known["policies"]])
     accuracy, latency_s, energy_j = known["reference"]
@@ -23,7 +23,7 @@ def test_its_hypervolume_is_that_of_its_policies_none_of_which_dominates_another
         assert not np.any(np.all(costs <= cost, axis=1) & np.any(costs < cost, axis=1))
 
 
-def test_it_is_known_for_the_papers_fleet_alone() -> None:
+def test_reference_is_known_for_the_papers_fleet_only() -> None:
     paper = load_scenario("paper")
     assert reference_hypervolume(paper, POINT) == reference_front()["hypervolume"]
     assert reference_hypervolume(paper.model_copy(update={"name": "mine"}), POINT) is not None
@@ -32,7 +32,7 @@ def test_it_is_known_for_the_papers_fleet_alone() -> None:
     assert reference_hypervolume(paper, (0.0, 5.0, 50.0)) is None
 
 
-def test_results_are_read_as_shares_of_it() -> None:
+def test_share_of_the_reference() -> None:
     best = reference_front()["hypervolume"]
     share = share_of_best(load_scale("full"), [0.8 * best, 0.9 * best])
     assert share is not None

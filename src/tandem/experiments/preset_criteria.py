@@ -107,8 +107,8 @@ class CriteriaResult:
 
     @property
     def corner_ratios(self) -> tuple[float, float, float]:
-        """Ratios of the accuracy corner to the worse other one, of the energy corner to the latency corner in latency, and
-        of the latency corner to the energy corner in energy."""
+        """Ratios between corners: in accuracy to the worse other one, in latency energy's to latency's, in energy the
+        reverse."""
         accuracy, latency, energy = self.corners
         return (
             float(accuracy[0] / min(latency[0], energy[0])),
