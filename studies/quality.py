@@ -57,7 +57,7 @@ def train(arguments: argparse.Namespace) -> None:
                 out = result_path(arguments.folder, name, seed, changes)
                 if not out.exists():
                     overrides = [part for change in changes for part in ("--set", change)]
-                    tandem("evaluate", str(run), "--rules", *overrides, "--out", str(out))
+                    tandem("evaluate", str(run), "--heuristics", *overrides, "--json-file", str(out))
 
 
 def result_path(folder: Path, name: str, seed: int, changes: list[str]) -> Path:
