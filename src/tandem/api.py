@@ -1,7 +1,7 @@
 """The public functions that build systems, connected to the federated simulation.
 
-``tandem.feel`` and ``tandem.runs`` know nothing of federated learning; their functions take ``build_system`` as an
-argument. Here it defaults to ``tandem.federated.build.build_system``, so that a scenario with a task just works.
+``tandem.feel`` and ``tandem.runs`` do not import ``tandem.federated``; their functions take ``build_system`` as an
+argument. Here it defaults to ``tandem.federated.build.build_system``, so that scenarios with a task are supported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _measuring(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _summarise_fidelity(scenario: Scenario, histories: Sequence[History]) -> dict[str, Any]:
-    """Report how well the mapping's estimate follows the accuracy measured in these episodes."""
+    """Summarise how well the mapping's estimate follows the accuracy measured in these episodes."""
     assert scenario.accuracy.task is not None
     fidelity = Fidelity.from_history(outcome for _, outcome in histories)
     return {

@@ -68,7 +68,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
-    """Return a sentence on an unknown name, such as "unknown algorithm 'cmoppo'; did you mean 'c-moppo'?"."""
+    """Return a sentence about an unknown name, such as "unknown algorithm 'cmoppo'; did you mean 'c-moppo'?"."""
     known = list(known)
     similar = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
     hint = f"did you mean {similar[0]!r}?" if similar else f"choose one of {', '.join(known)}."
@@ -81,7 +81,7 @@ def one_line(text: str) -> str:
 
 
 def field_error(*location: str | int, said: str) -> ValidationError:
-    """Return an error that a validator raises about a field of its field: ``field_error("size", said="is ...")``."""
+    """Return an error for a validator to raise about a nested field: ``field_error("size", said="is ...")``."""
     kind = PydanticCustomError("said", "{said}", {"said": said})
     return ValidationError.from_exception_data("scenario", [InitErrorDetails(type=kind, loc=location, input=None)])
 

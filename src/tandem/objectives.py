@@ -1,7 +1,7 @@
-"""The three objectives: what they are called, their units, and which way is better.
+"""The three objectives: their names, their units, and whether higher or lower is better.
 
-Programs maximise everything (accuracy, -latency, -energy); users see units (accuracy, latency in seconds, energy in
-joules). ``to_user_units`` and ``to_maximised`` are the only places where signs change.
+The code maximises all of them (accuracy, -latency, -energy). User interfaces show accuracy, latency in seconds and
+energy in joules. ``to_user_units`` and ``to_maximised`` are the only places where signs change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class Objective:
-    """One of the objectives of a schedule."""
+    """One of the objectives of scheduling."""
 
     key: str  # in documents and tables
     label: str  # as a user names it
@@ -41,10 +41,10 @@ _SIGNS = np.array([objective.sign for objective in OBJECTIVES])
 
 
 def to_user_units(maximised: ArrayLike) -> NDArray[np.float64]:
-    """Turn [..., 3] maximised values into accuracy, latency (s) and energy (J)."""
+    """Convert [..., 3] maximised values into accuracy, latency (s) and energy (J)."""
     return np.asarray(np.asarray(maximised, np.float64) * _SIGNS)
 
 
 def to_maximised(user: ArrayLike) -> NDArray[np.float64]:
-    """Turn [..., 3] accuracy, latency (s) and energy (J) into values of which more is better."""
+    """Convert [..., 3] accuracy, latency (s) and energy (J) into values to maximise."""
     return np.asarray(np.asarray(user, np.float64) * _SIGNS)

@@ -1,4 +1,4 @@
-"""Progress of work that takes a while: functions that report it take a callable and pass it a ``Progress``."""
+"""Progress of long operations: functions that report it take a callable and pass it a ``Progress``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How much of the work is done; ``message`` says what is being done."""
+    """The amount of work done, out of the total; ``message`` describes the current step."""
 
     done: int
     total: int

@@ -1,4 +1,4 @@
-"""The name by which ``gymnasium.make`` finds the environment; what stands behind it is imported when first made."""
+"""Registration of the environment with Gymnasium. Its implementation is imported by the first ``gymnasium.make``."""
 
 import gymnasium
 
@@ -6,13 +6,13 @@ ENV_ID = "tandem/Feel-v0"
 
 
 def register() -> None:
-    """Make Gymnasium know the environment; calling it again changes nothing."""
+    """Register the environment with Gymnasium; calling it again changes nothing."""
     if ENV_ID in gymnasium.registry:
         return
     gymnasium.register(
         id=ENV_ID,
         entry_point="tandem.api:make_env",
         vector_entry_point="tandem.api:make_vector_env",
-        # The checker that make() would wrap around knows scalar rewards only; MO-Gymnasium leaves it out as well.
+        # Gymnasium's environment checker supports scalar rewards only; MO-Gymnasium disables it as well.
         disable_env_checker=True,
     )

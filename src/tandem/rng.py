@@ -1,8 +1,8 @@
 """Every random stream and every range of seeds, in one table.
 
-A stream is a number that is folded into a key: ``jax.random.fold_in(key, stream)`` gives a key of its own to each use
-of randomness. There is one enumeration for each kind of key, since two numbers must differ only if they are folded
-into the same key. Two kinds of numbers are taken already:
+A stream is a number that is folded into a key: ``jax.random.fold_in(key, stream)`` gives each use of randomness a
+separate key. There is one enumeration for each kind of key, since two numbers must differ only if they are folded
+into the same key. Two kinds of numbers are already in use:
 
 - 0, 1, 2, ...: splitting a key into n keys gives the same keys as folding in 0 to n - 1. Streams of keys that are also
   split therefore start at 100 (the one exception is ``LearnerStream``).
@@ -29,12 +29,12 @@ from __future__ import annotations
 from enum import IntEnum, unique
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # JAX takes a second to import, and commands that only read files need the numbers alone
+if TYPE_CHECKING:  # importing JAX takes a second, and commands that only read files need no more than the numbers
     import jax
 
 MAX_SEED = 2**31  # the largest seed a user may give
 
-# Seeds of episodes. Users who simulate count from 0; what a front is judged by is drawn from seeds of its own.
+# Seeds of episodes. Simulations of the user start at seed 0; fronts are evaluated on the separate ranges below.
 FINAL_EVALUATION_SEEDS = range(1_000_000, 1_000_016)  # a run's front; the same for every run, so fronts are comparable
 EVALUATION_SEED_START = 2_000_000  # 'tandem evaluate', unless --first-seed is given
 REFERENCE_FRONT_SEEDS = range(3_000_000, 3_000_064)  # the best known front of a scenario
@@ -51,7 +51,7 @@ class SeedStream(IntEnum):
     TRAINING = 101  # initial networks and all steps of an algorithm
     VALIDATION = 102  # the episodes that choose a front among the candidates
     ABLATION = 103  # the episodes that studies/ablation.py measures by
-    CALIBRATION = 301  # the worlds that an accuracy mapping is fitted to
+    CALIBRATION = 301  # the realisations of the drift that an accuracy mapping is fitted to
     PRETRAINING_EPOCH = 1_000  # plus the number of the epoch: order of the images and augmentation
 
 
@@ -83,14 +83,14 @@ class LearnerStream(IntEnum):
     """Streams folded into the key of a learner.
 
     The same key is split in the learner's first step, so its first episodes share a key with its initial weights. The
-    two draw different shapes from different distributions; the number stays as it is, so that results do.
+    two draw different shapes from different distributions; the number is kept, so that results stay the same.
     """
 
     NETWORK = 1  # initial weights
 
 
 def stream_key(seed: int, stream: SeedStream, offset: int = 0) -> jax.Array:
-    """Return the key of a stream of a seed; ``offset`` counts on where the stream stands for a range of numbers."""
+    """Return the key of a stream of a seed; ``offset`` is added where the stream is the first of a range of numbers."""
     import jax
 
     return jax.random.fold_in(jax.random.key(seed), stream + offset)

@@ -1,6 +1,6 @@
 """Bootstrap estimates over seeds. Random numbers are fixed, so that an interval is a function of the data.
 
-Written out rather than taken from scipy.stats.bootstrap: importing scipy.stats takes about a second.
+This module does not use scipy.stats.bootstrap, because importing scipy.stats takes about a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stacks: pytrees whose arrays have a common leading axis. What is not an array is the same for all members."""
+"""Stacks: pytrees whose arrays have a common leading axis. Leaves that are not arrays are the same for all members."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tree_stack(members: Sequence[Tree]) -> Tree:
 
 
 def tree_index(stack: Tree, index: Any) -> Tree:
-    """Return one member, or a stack of several for an array of indices."""
+    """Return one member of a stack, or a stack of several members for an array of indices."""
     selected: Tree = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, stack)
     return selected
 
@@ -40,12 +40,12 @@ def tree_concat(first: Tree, second: Tree) -> Tree:
 
 
 def tree_length(stack: Any) -> int:
-    """Return the number of members."""
+    """Return the number of members of a stack."""
     return int(jax.tree.leaves(eqx.filter(stack, eqx.is_array))[0].shape[0])
 
 
 def tree_zeros(length: int, like: Tree) -> Tree:
-    """Make a stack of this length, with zeros, for members like those of another stack."""
+    """Return a stack of this length, filled with zeros, for members like those of another stack."""
 
     def zeros(leaf: Any) -> Any:
         return jnp.zeros((length, *leaf.shape[1:]), leaf.dtype)
@@ -56,7 +56,7 @@ def tree_zeros(length: int, like: Tree) -> Tree:
 
 
 def member_mesh(members: int) -> Mesh:
-    """Return the devices that can divide the members evenly."""
+    """Return a mesh of the devices that can divide the members evenly."""
     return Mesh(np.asarray(jax.devices()[: math.gcd(members, jax.device_count())]), ("members",))
 
 

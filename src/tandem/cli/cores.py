@@ -1,4 +1,4 @@
-"""How many devices JAX sees on a CPU."""
+"""The number of JAX devices on a CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 
 
 def use_cores(count: int | None = None) -> None:
-    """Let JAX see each core as a device, so that populations are spread over them; call it before JAX is used.
+    """Make each CPU core a JAX device, so that populations are distributed over them; call it before JAX is used.
 
     A run that is resumed with another number of devices is still correct, but its numbers may differ in the last bits.
     """

@@ -1,4 +1,4 @@
-"""Tables, numbers and durations, as the commands print them."""
+"""Formatting of tables, numbers and durations for the commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIPED_WIDTH = 160  # columns of a table that goes to a file or another program
 
 
 def make_console() -> Console:
-    """Make a console on stdout; if that is no terminal, one wide enough for tables to keep their columns whole."""
+    """Return a console on stdout; if that is not a terminal, it is wide enough to print tables without wrapping."""
     console = Console()
     return console if console.is_terminal else Console(width=max(console.width, PIPED_WIDTH))
 
@@ -23,7 +23,7 @@ def make_console() -> Console:
 def print_table(
     out: Console, rows: Sequence[Mapping[str, str]], numbers: Collection[str], spare: Sequence[str] = ()
 ) -> None:
-    """Print rows of cells by heading; on a narrow terminal leave out ``spare`` columns, in their order, until it fits.
+    """Print rows of cells by heading; on a narrow terminal omit ``spare`` columns, in their order, until it fits.
 
     Cells are never truncated.
     """
@@ -46,7 +46,7 @@ def print_table(
 
 
 def format_interval(mean: float, width: float | None) -> str:
-    """Format a mean and half the width of its interval, with as many digits as the interval makes meaningful."""
+    """Format a mean and half the width of its interval, with as many digits as are significant for the interval."""
     if width is None:
         return f"{mean:.4g}"
     wanted = 1 - _magnitude(width) if width > 0 else MAX_DIGITS
@@ -55,7 +55,7 @@ def format_interval(mean: float, width: float | None) -> str:
 
 
 def format_objectives(means: Sequence[float], widths: Sequence[float | None]) -> dict[str, str]:
-    """Make the cells of accuracy, latency and energy."""
+    """Return the cells of accuracy, latency and energy."""
     return {name: format_interval(mean, width) for name, mean, width in zip(AXIS_LABELS, means, widths, strict=True)}
 
 
@@ -71,12 +71,12 @@ def format_duration(seconds: float) -> str:
 
 
 def count(number: int, one: str, several: str) -> str:
-    """Return a number with its noun."""
+    """Return a number with its noun, in the singular or plural."""
     return f"{number:,} {one if number == 1 else several}"
 
 
 def plural_policies(number: int) -> str:
-    """Return a number of policies with its noun."""
+    """Return a number of policies as text, such as '1 policy' or '12 policies'."""
     return count(number, "policy", "policies")
 
 

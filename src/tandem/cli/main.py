@@ -18,7 +18,7 @@ from tandem.errors import InputError
 
 
 class Command(NamedTuple):
-    """Where a command is defined, and its line in ``tandem --help``."""
+    """The module and function of a command, and its line in ``tandem --help``."""
 
     target: str  # module below tandem.cli.commands, and the function or typer.Typer in it
     summary: str
@@ -48,7 +48,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, command in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=command.summary))  # enough for the help; replaced when used
+            self.add_command(TyperCommand(name, help=command.summary))  # for the help only; replaced when it is used
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that the arguments name."""
@@ -92,7 +92,7 @@ def common(
 
 
 def _use_compilation_cache() -> None:
-    """Let JAX keep compiled programs in the user's cache, so that a second run starts faster."""
+    """Make JAX store compiled programs in the user's cache, so that a second run starts faster."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem" / "jax"
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, how their values are read, and how results are printed."""
+"""Arguments and options that several commands share, with functions that parse values and print results."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def print_json(document: Any) -> None:
 
 
 def parse_overrides(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Read the values of --set: a mapping of fields to values, the last one counting if a field is repeated."""
+    """Parse the values of --set into a mapping of fields to values; the last value of a repeated field is used."""
     return dict(read_assignment(text, "--set", "fleet.size=20") for text in texts or ())
 
 
 def parse_preference(text: str) -> tuple[float, float, float]:
-    """Read ``accuracy=0.5,latency=0.3``: three weights that add up to 1; an objective that is not named gets 0."""
+    """Parse ``accuracy=0.5,latency=0.3`` into three weights that sum to 1; an objective that is not named gets 0."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -86,7 +86,7 @@ def _parse_weight(text: str, name: str, value: str) -> float:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Refuse a file that cannot be written, before anything is computed for it."""
+    """Raise InputError for a file that cannot be written, before its content is computed."""
     problem = None
     if path.is_dir():
         problem = "is a folder; name a file in it"
@@ -100,7 +100,7 @@ def check_writable(path: Path, option: str) -> None:
 
 @contextmanager
 def report_write_errors(path: Path, option: str) -> Iterator[None]:
-    """Turn an error of the operating system into one sentence that names the option."""
+    """Convert an OSError of the block into an InputError that names the option."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The progress display of every command: a bar on a terminal, now and then a line elsewhere, both on stderr."""
+"""The progress display of all commands: a bar on a terminal, otherwise a line every few seconds, both on stderr."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tandem.progress import ProgressCallback
 LINE_EVERY_S = 5.0  # between two lines of progress where there is no terminal to draw a bar on
 RECENT_UPDATES = 20  # that the speed is computed from
 
-Update = Callable[[int, int, str], None]  # takes how many are done, of how many, and what they are
+Update = Callable[[int, int, str], None]  # takes the number of items done, the total, and the name of the items
 
 
 class ProgressDisplay:
-    """Shows what is being done, how much of it is done, the time spent and the time left."""
+    """A display of the current activity, its progress, the time elapsed and the time left."""
 
     def __init__(self, title: str = "") -> None:
         self._title = title
@@ -57,21 +57,21 @@ class ProgressDisplay:
             self._live.stop()
 
     def print(self, line: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line above the bar."""
         self._printed_at = time.monotonic()
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def describe(self, activity: str) -> None:
-        """Show what is being done now, while nothing of it can be counted."""
+        """Show the current activity, for which there are no counts."""
         self._begin(activity)
         if self._live is None:
             self.print(activity)
 
     def update(self, done: int, total: int, what: str, activity: str = "", elapsed_s: float | None = None) -> None:
-        """Show that ``done`` of ``total`` are done; ``what`` names them, and may go on with details after a comma."""
+        """Show that ``done`` of ``total`` items are done; ``what`` names the items, with any details after a comma."""
         if activity != self._activity:
             self._begin(activity)
-            self._printed_at = float("-inf")  # the first update of an activity is worth a line
+            self._printed_at = float("-inf")  # print a line for the first update of an activity
         self._recent.append((time.monotonic(), done))
         elapsed = time.monotonic() - self._started_at if elapsed_s is None else elapsed_s
         parts = [f"{done:,} of {total:,} {what}", f"{format_duration(elapsed)} elapsed"]
@@ -85,12 +85,12 @@ class ProgressDisplay:
 
     def _begin(self, activity: str) -> None:
         self._activity = activity
-        self._recent.clear()  # the speed so far is no guide to the speed of another activity
+        self._recent.clear()  # another activity may have another speed
         self._bar.update(self._row, description=activity or self._title)
 
     @property
     def speed(self) -> float | None:
-        """How many are done in a second, over the last updates; None until there are two."""
+        """The number of items done per second, over the last updates; None before the second update."""
         if len(self._recent) < 2:
             return None
         (first, before), (last, after) = self._recent[0], self._recent[-1]
@@ -99,20 +99,20 @@ class ProgressDisplay:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Update]:
-    """Show the progress of work that can be counted; yields a function to call with the counts."""
+    """Show the progress of an operation with counts; yields a function to call with the counts."""
     with ProgressDisplay(title) as display:
         yield display.update
 
 
 @contextmanager
 def progress_callback(title: str, what: str) -> Iterator[ProgressCallback]:
-    """Show the progress that a function reports to a callback; ``what`` names what it counts."""
+    """Show the progress that a function reports to a callback; ``what`` names the counted items."""
     with ProgressDisplay(title) as display:
         yield lambda now: display.update(now.done, now.total, what, now.message)
 
 
 @contextmanager
 def spinner(title: str) -> Iterator[None]:
-    """Show that work is going on that cannot be counted."""
+    """Show that an operation without counts is running."""
     with ProgressDisplay(title):
         yield

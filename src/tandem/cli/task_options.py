@@ -1,4 +1,4 @@
-"""The options --task and --data, and how results on a task are shown."""
+"""The options --task and --data, and the display of results on a task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DataOption = Annotated[
 
 
 def task_overrides(task: str | None, data: Path | None) -> dict[str, Any]:
-    """Turn --task and --data into overrides of a scenario."""
+    """Convert --task and --data into overrides of a scenario."""
     if task is None:
         if data is not None:
             raise InputError(f"--data {data}: is the data of a task, but there is no --task; name the task.")
@@ -39,13 +39,13 @@ def task_overrides(task: str | None, data: Path | None) -> dict[str, Any]:
 
 
 def task_spinner(scenario: Scenario) -> AbstractContextManager[None]:
-    """Show progress while the system is built: with a task its data are read, and at first its model is pre-trained."""
+    """Show progress while the system is built, if it has a task, whose data are read and model may be pre-trained."""
     task = scenario.accuracy.task
     return nullcontext() if task is None else spinner(f"Preparing the task {task.kind}")
 
 
 def fidelity_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Make the rows of a table that compare measured with estimated accuracy; none without a task."""
+    """Return the table rows that compare measured with estimated accuracy; empty without a task."""
     fidelity = document.get("estimated_accuracy")
     if fidelity is None or fidelity["rounds"] == 0:
         return []

@@ -11,7 +11,7 @@ from tandem.runs.callbacks import Callback, RunStart
 
 
 class TrainingProgress(Callback):
-    """Shows stage, steps, rounds, speed, the front so far, violations, time spent and time left."""
+    """A callback that shows stage, steps, rounds, speed, the current front, violations, time elapsed and time left."""
 
     def __init__(self) -> None:
         self._display = ProgressDisplay()

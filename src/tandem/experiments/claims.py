@@ -1,7 +1,7 @@
 """Claims as data: a statement, the metric and the comparison that check it, and the paper's value.
 
 A comparison computes margins: numbers with a 95 % interval that are positive where results support the claim. A claim
-agrees with the results if every margin's interval lies above zero, disagrees if one lies below zero, and is open
+agrees with the results if every margin's interval is above zero, disagrees if one is below zero, and is open
 otherwise.
 """
 
@@ -25,7 +25,7 @@ QUALITATIVE, GOAL = "qualitative", "our goal"  # in place of the paper's value
 
 @dataclass(frozen=True)
 class Finding:
-    """What results say about a claim: numbers by label, and the verdict."""
+    """The result of checking a claim: numbers by label, and the verdict."""
 
     numbers: tuple[tuple[str, Estimate], ...]
     verdict: Verdict
@@ -33,7 +33,7 @@ class Finding:
 
 
 class Comparison(Protocol):
-    """A way to check a claim about a metric."""
+    """A comparison of groups that checks a claim about a metric."""
 
     def check(self, metric: str, samples: Samples) -> Finding:
         """Compare the metric of some groups."""
@@ -41,7 +41,7 @@ class Comparison(Protocol):
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, or a goal of ours, and how it is checked."""
+    """A claim of the paper, or a goal of ours, with the metric and the comparison that check it."""
 
     id: str
     text: str
@@ -68,14 +68,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class CheckedClaim:
-    """A claim and what results say about it."""
+    """A claim and the result of checking it."""
 
     claim: Claim
     finding: Finding
 
     @property
     def verdict(self) -> Verdict:
-        """Whether results agree with the claim."""
+        """The verdict: whether results agree with the claim."""
         return self.finding.verdict
 
     @property
@@ -92,7 +92,7 @@ def check_claims(claims: Iterable[Claim], samples: Samples) -> tuple[CheckedClai
 
 
 def decide(margins: Sequence[Estimate]) -> Verdict:
-    """Agree if every margin is surely positive, disagree if one is surely negative, else leave open."""
+    """Return the verdict: agrees if all intervals are positive, disagrees if one is negative, otherwise open."""
     if margins and all(margin.low > 0 for margin in margins):
         return "agrees"
     return "disagrees" if any(margin.high < 0 for margin in margins) else "open"
@@ -109,7 +109,7 @@ def _chosen(groups: Sequence[str], samples: Samples) -> list[str]:
 
 @dataclass(frozen=True)
 class Ordering:
-    """Some groups have a higher mean (or a lower one) than others, at every value of the sweep.
+    """A check that some groups have a higher (or lower) mean than others at every value of the sweep.
 
     The numbers are margins, the smallest over the sweep for each pair of groups.
     """
@@ -144,7 +144,7 @@ class Ordering:
 
 @dataclass(frozen=True)
 class Trend:
-    """The mean rises (or falls) from the first value of the sweep to the last, for every group."""
+    """A check that the mean rises (or falls) from the first value of the sweep to the last, for every group."""
 
     groups: tuple[str, ...] = EVERY
     falls: bool = False
@@ -163,7 +163,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Hump:
-    """The mean first rises and then falls over the sweep, for every group."""
+    """A check that the mean first rises and then falls over the sweep, for every group."""
 
     groups: tuple[str, ...]
 
@@ -180,7 +180,7 @@ class Hump:
 
 @dataclass(frozen=True)
 class Near:
-    """The mean of a group is the expected number, within a relative tolerance."""
+    """A check that the mean of a group is the expected number, within a relative tolerance."""
 
     group: str
     expected: float
@@ -196,7 +196,7 @@ class Near:
 
 @dataclass(frozen=True)
 class MeanGain:
-    """The relative gain of one group over another, averaged over the sweep, is as expected. Numbers are in percent."""
+    """A check of the relative gain of one group over another, averaged over the sweep. Numbers are in percent."""
 
     first: str
     second: str
@@ -217,7 +217,7 @@ class MeanGain:
 
 @dataclass(frozen=True)
 class AtLeast:
-    """The mean of a group is at least a number. A seed without a number (NaN) contradicts the claim."""
+    """A check that the mean of a group is at least a number. A seed without a number (NaN) contradicts the claim."""
 
     group: str
     least: float
@@ -237,7 +237,7 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class GapBelow:
-    """The means of all other groups are less than a limit below that of a reference group. Numbers are in percent."""
+    """A check that all groups are less than a limit below a reference group. Numbers are in percent."""
 
     reference: str
     limit: float
@@ -253,7 +253,7 @@ class GapBelow:
 
 @dataclass(frozen=True)
 class SpreadBelow:
-    """The means of all groups but one are within a limit of each other. The number is the largest gap in percent."""
+    """A check that all groups but one are within a limit of each other. The number is the largest gap in percent."""
 
     excluded: str
     limit: float

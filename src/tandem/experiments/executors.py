@@ -39,7 +39,7 @@ def try_job(job: Job, out: Path) -> str | None:
 
 
 class SerialExecutor:
-    """Runs jobs one after another in this process."""
+    """An executor that runs jobs one after another in this process."""
 
     def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         """Run jobs in the order given."""
@@ -54,7 +54,7 @@ class SerialExecutor:
 
 @dataclass(frozen=True)
 class ProcessExecutor:
-    """Runs several jobs at a time, each in its own process: for a GPU that one process leaves idle, or many cores."""
+    """An executor that runs several jobs at a time in separate processes, for many cores or a partly idle GPU."""
 
     workers: int
     run_job: RunJob = try_job
@@ -83,7 +83,7 @@ class ProcessExecutor:
 
 
 def _exit_with_parent() -> None:
-    """End a worker whose parent was killed: nothing would collect its results."""
+    """End a worker whose parent was killed, since no process would collect its results."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -96,7 +96,7 @@ def _exit_with_parent() -> None:
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """Runs jobs on the nodes of a Ray cluster, which share no disk: results come back, run folders stay there.
+    """An executor on the nodes of a Ray cluster, which share no disk: results are returned, run folders stay there.
 
     A job that is lost with its node is run again on another one.
     """
@@ -156,7 +156,7 @@ def _connect(ray: Any, address: str | None) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Refuse an address that does not answer: Ray would retry for minutes before it reports that."""
+    """Raise InputError for an address that does not answer; Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address == "auto":
         return
@@ -183,5 +183,5 @@ def _import_ray() -> Any:
 
 
 def default_seeds_per_job(seeds: int) -> int:
-    """Return how many seeds to train in one program: all on a GPU; one on a CPU, which a single training saturates."""
+    """Return how many seeds to train in one program: all on a GPU; one on a CPU, which one training run saturates."""
     return seeds if jax.default_backend() != "cpu" else 1

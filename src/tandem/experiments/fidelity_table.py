@@ -1,4 +1,4 @@
-"""How estimated accuracy compares with measured accuracy under the learned policies."""
+"""Comparison of estimated with measured accuracy under the learned policies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fidelity_rows(groups: Iterable[tuple[str, str, Sequence[TrialResult]]]) -> R
 
 
 def fidelity_table(rows: Rows, task: str) -> Table:
-    """Make a table of means over seeds, with a row for each algorithm and reward source."""
+    """Return a table of means over seeds, with a row for each algorithm and reward source."""
     table = []
     for (algorithm, reward_source), own in group_rows(rows, "algorithm", "reward_source").items():
         scopes = group_rows(own, "scope")

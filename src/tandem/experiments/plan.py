@@ -1,4 +1,4 @@
-"""Reproduce the paper's figures and tables: run the unfinished trials, then write data, figures and the report."""
+"""Reproduction of the paper's figures and tables: the unfinished trials, then data, figures and the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tandem.learn.registry import get_algorithm
 
 @dataclass(frozen=True)
 class Plan:
-    """Which experiments to run, at which scale, with which algorithms."""
+    """The experiments to run, their scale and their algorithms."""
 
     experiments: tuple[Experiment, ...]
     scale: Scale
@@ -29,7 +29,7 @@ class Plan:
 
     @property
     def algorithms(self) -> Algorithms:
-        """Algorithms of all experiments."""
+        """The algorithms of all experiments."""
         return tuple(dict.fromkeys(name for one in self.experiments for name in self.algorithms_of(one)))
 
     def algorithms_of(self, experiment: Experiment) -> Algorithms:
@@ -43,7 +43,7 @@ class Plan:
 
 
 def make_plan(names: Sequence[str], scale: Scale, algorithms: Sequence[str] = ()) -> Plan:
-    """Make a plan from the names of experiments and algorithms; refuses what ``select_experiments`` refuses."""
+    """Return a plan from the names of experiments and algorithms; raises InputError as ``select_experiments`` does."""
     chosen = select_experiments(names, bool(scale.reward_sources), algorithms)
     return Plan(chosen, scale, tuple(dict.fromkeys(algorithms)))
 
@@ -51,7 +51,8 @@ def make_plan(names: Sequence[str], scale: Scale, algorithms: Sequence[str] = ()
 def select_experiments(names: Sequence[str], on_task: bool, algorithms: Sequence[str] = ()) -> tuple[Experiment, ...]:
     """Return experiments by name; all if there are no names.
 
-    Refuses unknown experiments and algorithms, experiments that need a task without one, and the reverse.
+    Raises InputError for unknown experiments and algorithms, for experiments that need a task without one, and for
+    experiments that cannot use a task with one.
     """
     for name in names:
         if name not in (*EXPERIMENTS, ALL):

@@ -32,11 +32,11 @@ LABELS = {
 }
 _COLOURS = ("#d1495b", "#1f6fb2", "#2a9d64", "#d98c21", "#7d5ba6", "#777777", "#17a2b8")
 _MARKERS = "osD^vXP"
-FAR_BELOW = 0.7  # a line whose mean is below this share of the highest point would squeeze the others together
+FAR_BELOW = 0.7  # a line whose mean is below this share of the highest point would compress the others
 
 
 def label(algorithm: str) -> str:
-    """Return an algorithm's name as the paper writes it."""
+    """Return an algorithm's name as in the paper."""
     return LABELS.get(algorithm, algorithm)
 
 
@@ -58,7 +58,7 @@ def error_bars(line: Sequence[Estimate]) -> list[list[float]]:
 
 
 def zoom_to_leaders(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
-    """Limit the axis to the lines near the top, and annotate which lines lie below it."""
+    """Limit the axis to the lines near the top, and annotate the lines below it."""
     best = max(max(line) for line in lines.values())
     far = {name: line for name, line in lines.items() if fmean(line) < FAR_BELOW * best}
     if not far:
@@ -85,7 +85,7 @@ def draw_curves(axes: Axes, curves: Sequence[Values], name: str, style: Mapping[
 def write_figure(figure: Figure, out: Path, name: str) -> str:
     """Write a figure as PNG and as SVG; return its name."""
     for ending in ("png", "svg"):
-        # Without a date and with fixed identifiers, the same data make the same file.
+        # Without a date and with fixed identifiers, the same data give the same file.
         fixed = matplotlib.rc_context({"svg.hashsalt": "tandem"})
         with atomic_write(out / f"{name}.{ending}") as temporary, fixed:
             figure.savefig(temporary, dpi=130, metadata={"Date": None} if ending == "svg" else None)

@@ -1,11 +1,11 @@
 """Criteria for a fair scenario, checked with heuristics only.
 
-The paper leaves open most of the constants of its system. Those of the ``paper`` preset were found once by
+The paper does not give most of the constants of its system. Those of the ``paper`` preset were found once by
 studies/preset_search.py, before any learning algorithm was compared, so that
 
 1. a heuristic runs whole episodes without a violation at every fleet size and arrival rate of the paper,
 2. the policies best in accuracy, latency and energy are three different ones,
-3. the objectives of feasible policies lie in the paper's box and have the order of magnitude of its Table III, and the
+3. the objectives of feasible policies are in the paper's box and have the order of magnitude of its Table III, and the
    accuracy mapping is bounded by its constants, not by clipping at 1,
 4. nothing was tuned to an algorithm: no learner appears in this module.
 """
@@ -91,7 +91,7 @@ _rollout_family = jax.jit(rollout_stack)
 
 @dataclass(frozen=True)
 class CriteriaResult:
-    """The criteria, and the numbers they are checked by."""
+    """The criteria, and the numbers that decide them."""
 
     violations: dict[tuple[int, float], float]  # violation rate of the heuristic, by (N, mean lambda)
     corners: Values  # rows: best in accuracy, latency, energy
@@ -107,8 +107,11 @@ class CriteriaResult:
 
     @property
     def corner_ratios(self) -> tuple[float, float, float]:
-        """Ratios between corners: in accuracy to the worse other one, in latency energy's to latency's, in energy the
-        reverse."""
+        """The ratios between corners, one for each objective.
+
+        In accuracy: the best corner to the worse of the others. In latency: the energy corner to the latency corner. In
+        energy: the latency corner to the energy corner.
+        """
         accuracy, latency, energy = self.corners
         return (
             float(accuracy[0] / min(latency[0], energy[0])),

@@ -32,7 +32,7 @@ def share_of_best(scale: Scale, hypervolumes: Sequence[float]) -> Estimate | Non
 
 
 def reference_hypervolume(scenario: Scenario, reference: Sequence[float]) -> float | None:
-    """Return the best known hypervolume of a scenario from a reference point; None if none is known."""
+    """Return the best known hypervolume of a scenario over a reference point; None if none is known."""
     known = reference_front()
     overrides = dict(known["scenario"])
     fleet = load_scenario(overrides.pop("extends"), overrides)

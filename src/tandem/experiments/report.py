@@ -44,7 +44,7 @@ class Report:
     """Sections under one heading."""
 
     title: str
-    facts: tuple[str, ...]  # how the results were made
+    facts: tuple[str, ...]  # scale, algorithms and conditions of the results
     sections: tuple[ReportSection, ...]
 
     def verdicts(self) -> dict[Verdict, int]:

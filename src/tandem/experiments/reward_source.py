@@ -1,4 +1,4 @@
-"""The accuracy that a learner is rewarded by on a task: a calibrated mapping's estimate, or the measurement itself."""
+"""The accuracy in a learner's reward on a task: the estimate of a calibrated mapping, or the measurement itself."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ORACLE = "oracle"
 class RewardSource:
     """A mapping calibrated on a task, and the task that fronts are evaluated on.
 
-    Every scheduler observes the mapping's estimates. A learner is rewarded by the estimate; an oracle is rewarded by
-    measured accuracy.
+    Every scheduler observes the mapping's estimates. The reward of a learner uses the estimate; the reward of an oracle
+    uses measured accuracy.
     """
 
     task: str
@@ -31,7 +31,7 @@ class RewardSource:
 
     @property
     def name(self) -> str:
-        """Name in data files and legends."""
+        """The name in data files and legends."""
         return ORACLE if self.oracle else self.mapping
 
     def as_oracle(self) -> RewardSource:
@@ -54,12 +54,12 @@ class RewardSource:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RewardSource:
-        """Read a reward source from its JSON document; raises KeyError or TypeError if it is not one."""
+        """Read a reward source from its JSON document; raises KeyError or TypeError if it is not valid."""
         return cls(**{**document, "kappa": tuple(document["kappa"])})
 
     @classmethod
     def from_calibration(cls, calibrated: Scenario, task: str, episodes: int, data: str | None) -> RewardSource:
-        """Take the mapping and its constants from a calibrated scenario."""
+        """Create a reward source with the mapping and the constants of a calibrated scenario."""
         accuracy = calibrated.accuracy
         mapping = accuracy.mapping.model_dump()
         decay, kappa = accuracy.model_decay_per_s, tuple(mapping["kappa"])

@@ -1,4 +1,4 @@
-"""Run trials: train, evaluate on the way, and keep the numbers that figures and tables need."""
+"""Execution of trials: train, evaluate during training, and keep the numbers that figures and tables need."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_trials(trials: Sequence[Trial], out: Path) -> list[TrialResult]:
 
 
 def evaluation_target(trial: Trial) -> EvaluationTarget | None:
-    """Build the system that a trial's fronts are evaluated on; None if it is the one it is trained on."""
+    """Build the system that a trial's fronts are evaluated on; returns None if it is the one it is trained on."""
     scenario = trial.evaluation_scenario()
     if scenario is None or trial.reward_source is None:
         return None
@@ -82,7 +82,7 @@ def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> Tria
     """Collect the numbers of a finished run."""
     record, front = run.record, run.front
     extremes = landmarks(front, run.config.tolerance)
-    # A policy may be several of the extremes. It is then rolled out several times, so that one program fits any front.
+    # One policy may be several extremes. It is then rolled out several times, so that one program fits any front.
     policies = list(extremes.values()) if target else [extremes[EXTREMES[1]]]
     histories = policy_histories(run, policies, target or EvaluationTarget(run.system()))
     curve = read_curve(run.folder / CURVE)

@@ -1,4 +1,4 @@
-"""How much of the paper's evaluation to run. The scales themselves are data: scales/smoke.yaml, cpu.yaml, full.yaml."""
+"""Scales of the reproduction, from a quick check to the whole evaluation: scales/smoke.yaml, cpu.yaml, full.yaml."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Changes = Mapping[str, Any]  # of hyperparameters, by name
 
 
 class Budget(ConfigModel):
-    """How long and how often to train, and with which hyperparameters."""
+    """The length and the number of training runs, and their hyperparameters."""
 
     budget: int  # environment rounds of every training, the same for every algorithm
     seeds: int
@@ -31,20 +31,20 @@ class Budget(ConfigModel):
 
 
 class TaskBudget(Budget):
-    """What changes at a scale where accuracy is measured on a task.
+    """The changes of a scale where accuracy is measured on a task.
 
     A round with real models costs as much as thousands of simulated ones, so there are fewer rounds, in smaller steps,
     and fewer candidates for a front.
     """
 
     episodes: int  # episodes per policy when a front is evaluated
-    worlds: int  # worlds that the calibration averages over
-    calibration_rounds: int | None = None  # rounds in each world; None means the length of an episode
-    long_budget: Budget | None = None  # for experiments without an oracle, whose trainings are cheap
+    worlds: int  # realisations of the drift that the calibration averages over
+    calibration_rounds: int | None = None  # rounds of each realisation; None means the length of an episode
+    long_budget: Budget | None = None  # for experiments without an oracle, whose training runs are cheap
 
 
 class Scale(Budget):
-    """What is swept, for how long and how often."""
+    """The swept values, and the length and number of training runs."""
 
     name: str
     summary: str
@@ -60,7 +60,7 @@ class Scale(Budget):
     long_budget: Scale | None = Field(default=None, repr=False)  # on a task, for experiments without an oracle
 
     def task(self, name: str) -> TaskBudget:
-        """Return the budget on a task; refuse a task that this scale does not have."""
+        """Return the budget on a task. Raises InputError for a task that this scale does not have."""
         if name not in self.tasks:
             possible = [scale for scale in SCALES if name in load_scale(scale).tasks]
             fix = f"use --scale {' or '.join(possible)}" if possible else f"choose {' or '.join(self.tasks)}"
@@ -104,8 +104,10 @@ class Scale(Budget):
         curve_points: int | None = None,
         **changes: Any,
     ) -> Trial:
-        """Return a trial at this scale. Changes that repeat a default are dropped, so that equal trainings are equal
-        trials."""
+        """Return a trial at this scale.
+
+        Changes that repeat a default are removed, so that equal training runs are equal trials.
+        """
         usual = {"budget": self.budget, **self.config, **self.algorithm_config.get(algorithm, {})}
         defaults = make_config(algorithm, self.preset, usual)
         unusual = {name: value for name, value in changes.items() if getattr(defaults, name) != value}

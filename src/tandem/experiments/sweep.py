@@ -1,4 +1,4 @@
-"""A sweep: hand the unfinished trials to an executor; finished trials are never run again."""
+"""A sweep: an executor runs the unfinished trials; finished trials are never run again."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class JobOutcome:
 
 
 class Executor(Protocol):
-    """Runs jobs: in this process, in several, or on a cluster."""
+    """The interface of executors, which run jobs in this process, in several, or on a cluster."""
 
     def run(self, jobs: Sequence[Job], out: Path) -> Iterator[JobOutcome]:
         """Run jobs in any order. A job's results are below ``out`` by the time its outcome is yielded."""
 
 
 class SweepCallback(Protocol):
-    """Callback of a sweep."""
+    """The callback of a sweep."""
 
     def on_start(self, finished: int, trials: int) -> None:
-        """Called once, with the number of trials that are already finished and the number of all."""
+        """Handle the start, with the number of trials that are already finished and the number of all."""
 
     def on_job_end(self, outcome: JobOutcome) -> None:
-        """Called when a job has ended."""
+        """Handle the end of a job."""
 
 
 def sweep(

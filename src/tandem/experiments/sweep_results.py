@@ -1,4 +1,4 @@
-"""Results over a swept variable: what the figures over devices (the paper's Fig. 4) and arrivals (Fig. 5) share."""
+"""Results over a swept variable, for the figures over devices (the paper's Fig. 4) and arrivals (Fig. 5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sweep_rows(trials: Sequence[Trial], results: Results, field: str) -> Rows:
 
 
 def sweep_table(samples: Samples, metric: str, title: str) -> Table:
-    """Make a table with a row per algorithm and a column per value."""
+    """Return a table with a row per algorithm and a column per value."""
     rows = tuple((label(name), *map(str, samples.line(metric, name))) for name in samples.groups)
     return Table(title, ("", *(f"{value:g}" for value in samples.values)), rows)
 

@@ -58,7 +58,7 @@ class Samples:
 
     @classmethod
     def from_rows(cls, rows: Rows, metrics: Sequence[str], swept: str | None = None) -> Samples:
-        """Take columns of a table with a row per algorithm, swept value and seed."""
+        """Create samples from columns of a table with a row per algorithm, swept value and seed."""
         numbers: dict[str, dict[str, dict[X, list[float]]]] = {metric: {} for metric in metrics}
         for row in rows:
             for metric in metrics:
@@ -68,17 +68,17 @@ class Samples:
 
     @classmethod
     def from_seeds(cls, metrics: dict[str, dict[str, list[float]]]) -> Samples:
-        """Take the numbers of an experiment that sweeps nothing, by metric and group."""
+        """Create samples of an experiment without a swept variable, by metric and group."""
         return cls({metric: {name: {None: own} for name, own in groups.items()} for metric, groups in metrics.items()})
 
     @property
     def groups(self) -> list[str]:
-        """Groups that there are numbers of."""
+        """The groups with at least one number."""
         return list(next(iter(self.numbers.values())))
 
     @property
     def values(self) -> list[X]:
-        """Values of the swept variable."""
+        """The values of the swept variable."""
         first = next(iter(self.numbers.values()))
         return list(next(iter(first.values())))
 

@@ -1,4 +1,4 @@
-"""Calibration of a scale on a task: the mappings are fitted once and kept beside the trials that use them."""
+"""Calibration of a scale on a task: the mappings are fitted once and kept in the folder of the trials that use them."""
 
 from __future__ import annotations
 

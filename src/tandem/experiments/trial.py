@@ -1,4 +1,4 @@
-"""A trial: one training of a sweep, identified by its complete specification, and the result kept of it."""
+"""A trial: one training run of a sweep, identified by its complete specification, and its result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Name of the trial and of its folder. Unique: fields that it does not spell out go into a digest.
+        """The unique name of the trial and of its folder. Fields that are not in the name are part of a digest.
 
         The digest covers the names of hyperparameters. Trials stored under older names are trained again.
         """
@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def without_seed(self) -> Trial:
-        """Copy with seed 0; equal for trials that differ in their seed only."""
+        """A copy with seed 0, which is equal for trials that differ in their seed only."""
         return replace(self, seed=0)
 
     def scenario(self) -> Scenario:
@@ -54,7 +54,7 @@ class Trial:
         return self._scenario({} if source is None else source.overrides(measured=source.oracle))
 
     def evaluation_scenario(self) -> Scenario | None:
-        """Load the scenario that fronts are evaluated on, with accuracy measured; None if it is the training one."""
+        """Load the scenario that fronts are evaluated on, with measured accuracy; None if it is that of training."""
         return None if self.reward_source is None else self._scenario(self.reward_source.overrides(measured=True))
 
     def _scenario(self, overrides: Mapping[str, Any]) -> Scenario:
@@ -63,7 +63,7 @@ class Trial:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Changes to the preset's hyperparameters, by name."""
+        """The changes to the preset's hyperparameters, by name."""
         return dict(self.config)
 
     def document(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Trial:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Trial:
-        """Read a trial from its JSON document; raises KeyError or TypeError if it is not one."""
+        """Read a trial from its JSON document; raises KeyError or TypeError if it is not valid."""
         config = {name: _freeze(value) for name, value in document["config"].items()}
         source = RewardSource.from_document(document["reward_source"]) if "reward_source" in document else None
         return cls(**{**document, "config": tuple(sorted(config.items())), "reward_source": source})
@@ -108,14 +108,14 @@ class TrialResult:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> TrialResult:
-        """Read a result from its JSON document; raises KeyError, TypeError or ValueError if it is not one."""
+        """Read a result from its JSON document; raises KeyError, TypeError or ValueError if it is not valid."""
         arrays = {name: np.asarray(document[name], np.float64) for name in ("front", "curve", "latency_s")}
         shaped = {**arrays, "front": arrays["front"].reshape(-1, 3), "curve": arrays["curve"].reshape(-1, 3)}
         return cls(**{**document, **shaped, "trial": Trial.from_document(document["trial"])})
 
 
 def make_trials_dir(out: str | Path) -> Path:
-    """Create a folder for trials, or reuse one that has trials; refuse a folder with other files."""
+    """Create a folder for trials, or reuse one that has trials. Raises InputError for a folder with other files."""
     folder = results_folder(Path(out), TRIALS)
     (folder / TRIALS).mkdir(exist_ok=True)
     return folder
@@ -134,7 +134,7 @@ def write_result(result: TrialResult, out: Path) -> None:
 
 
 def read_result(trial: Trial, out: Path) -> TrialResult | None:
-    """Read a trial's result. None if it is missing, damaged or of another trial: the trial is then trained again."""
+    """Read a trial's result. Returns None if it is missing, damaged or of another trial; the trial is then repeated."""
     try:
         result = TrialResult.from_document(json.loads((trial_dir(trial, out) / RESULT).read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
 """Federated learning behind the simulator: tasks, drifting request streams, federated algorithms, measured accuracy.
 
 A single client is a ``ClientState`` with the functions ``enqueue``, ``serve``, ``train`` and ``finish_training``. A
-fleet in one program is a ``FederatedSimulation``, which a scenario asks for by ``accuracy.task``. Clients and server of
-both run the same ``FederatedAlgorithm``; ``FedAvg`` is the default.
+fleet in one program is a ``FederatedSimulation``, which is used if a scenario has ``accuracy.task``. Clients and server
+of both run the same ``FederatedAlgorithm``; ``FedAvg`` is the default.
 """
 
 from tandem.federated.algorithm import FederatedAlgorithm

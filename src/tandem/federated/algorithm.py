@@ -1,4 +1,4 @@
-"""The interface of a federated algorithm: what a client computes, and what the server makes of the clients' models.
+"""The interface of a federated algorithm: the local update of a client, and the aggregation by the server.
 
 The simulator, the calibration and the Flower server run the same object. ``fedavg.FedAvg`` is the default; another
 algorithm, such as FedProx or a server optimiser, overrides one method (docs/extending.md).
@@ -19,7 +19,7 @@ from tandem.federated.data import Samples
 from tandem.feel.types import Array, Count, Scalar
 
 Model = Any  # a pytree of arrays, called with a batch of images in [0, 1]
-AlgorithmState = Any  # a pytree of arrays of fixed shapes; None if the algorithm keeps nothing
+AlgorithmState = Any  # a pytree of arrays of fixed shapes; None if the algorithm has no state
 
 
 class FederatedAlgorithm(eqx.Module):
@@ -46,7 +46,7 @@ class FederatedAlgorithm(eqx.Module):
         """
 
     def describe(self) -> str:
-        """Return a text that tells algorithms and their hyperparameters apart, for fingerprints."""
+        """Return a text that identifies the algorithm and its hyperparameters, for fingerprints."""
         values = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_array_like))]
         return f"{self!r} {values}"
 
@@ -58,7 +58,7 @@ def aggregate_models(
     client_models: Model,
     weights: Float[Array, " clients"],
 ) -> tuple[AlgorithmState, Model]:
-    """Aggregate the models of a round; without any sample in the round, state and model stay as they are."""
+    """Aggregate the models of a round; state and model do not change in a round without samples."""
     after = algorithm.aggregate(state, model, client_models, weights)
     trained = jnp.sum(weights) > 0
     kept: tuple[AlgorithmState, Model] = jax.tree.map(

@@ -1,4 +1,4 @@
-"""Build the system of a scenario, with the federated simulation of its task if it has one."""
+"""Construction of the system of a scenario, with the federated simulation of its task if it has one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def build_system(scenario: Scenario, algorithm: FederatedAlgorithm | None = None
     """Build a system that estimates accuracy, or measures it if the scenario has a task.
 
     Devices then train with FedAvg, unless another federated algorithm is given. The task's data are read here, and a
-    small task's model is pre-trained if that was not done before.
+    small task's model is pre-trained if there is none in the cache.
     """
     if scenario.accuracy.task is None:
         return feel_system.build_system(scenario)

@@ -1,9 +1,9 @@
 """One federated client: a device's model, the requests that wait, and the samples they became.
 
-All functions are for a single client; a fleet is the same functions under vmap. The simulator counts requests as a
-fluid, to the fraction; a client holds whole ones. A request is here when all of it has arrived, a sample when enough
-requests have been served for it; fractions are carried over. So whole and fluid counts differ by less than one, and no
-request is lost or counted twice.
+All functions are for a single client; a fleet is the same functions under vmap. The simulator counts requests as real
+numbers; a client holds whole requests. A request exists when all of it has arrived, a sample when enough requests have
+been served for it; fractions are carried over. So the two counts differ by less than one, and no request is lost or
+counted twice.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Counters(eqx.Module):
     """Totals of requests and samples since the start."""
 
     requests: Count  # that arrived, whole
-    unkept_requests: Count  # of those, beyond the padded capacity: answered, but neither measured nor made into samples
+    unkept_requests: Count  # of those, beyond the padded capacity: served, but not measured or converted to samples
     served: Count
     correct: Count  # of the served requests
-    samples: Count  # made of served requests
-    discarded: Count  # samples that found the buffer full
+    samples: Count  # converted from served requests
+    discarded: Count  # samples that did not fit in the buffer
     trained: Count  # samples in a model that was aggregated
-    lost: Count  # samples that were trained on, but whose update came too late
+    lost: Count  # samples that were trained on, but whose update was too late
 
     @classmethod
     def init(cls) -> Counters:
-        """Return zeros."""
+        """Return counters of zero."""
         return cls(*(jnp.zeros((), jnp.int32) for _ in range(8)))
 
 
@@ -101,14 +101,14 @@ def serve(client: ClientState, serving: Flag, samples_per_request: Scalar, data_
 
 
 def _convert(client: ClientState, served: Count, samples_per_request: Scalar, data_limit: Scalar) -> ClientState:
-    """F(Q): append the served requests to the buffer as samples, as far as it admits them."""
+    """Append the samples F(Q) of the served requests to the buffer, up to its limit."""
     credit = client.part_sample
     total = credit + samples_per_request * served
     made = jnp.floor(total + ROUNDING).astype(jnp.int32)
     room = jnp.floor(jnp.minimum(data_limit, client.buffer.slots) + ROUNDING).astype(jnp.int32) - client.buffer_count
     kept = jnp.clip(room, 0, made)
     # New sample s goes into slot buffer_count + s. It is complete with the request that brings the credit to s + 1: if
-    # a sample takes several requests, it is made of the last of them.
+    # a sample takes several requests, it has the image of the last of them.
     sample = jnp.arange(client.buffer.slots) - client.buffer_count
     source = jnp.ceil((sample + 1 - credit) / samples_per_request - ROUNDING).astype(jnp.int32) - 1
     source = jnp.clip(source, 0, client.waiting.slots - 1)
@@ -128,13 +128,13 @@ def train(
 ) -> Model:
     """Return the client's update: the server's model after U local iterations on the client's samples.
 
-    The client does not change: ``finish_training`` removes its samples when the server has the update or gave it up.
+    The client does not change: ``finish_training`` removes its samples when the server has used or rejected the update.
     """
     return algorithm.local_update(model, client.buffer, client.buffer_count, iterations, learning_rate)
 
 
 def finish_training(client: ClientState, train: Flag, in_time: Flag, model: Model) -> ClientState:
-    """Drop the samples that were trained on, and take over the aggregated model if the update was in time."""
+    """Remove the samples that were trained on, and adopt the aggregated model if the update was in time."""
     used = jnp.where(train, client.buffer_count, 0)
     aggregated = jnp.where(in_time, used, 0)
     return _replace(

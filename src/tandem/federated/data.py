@@ -34,12 +34,12 @@ class Samples(eqx.Module):
 
     @property
     def slots(self) -> int:
-        """Return the capacity."""
+        """The capacity of the list."""
         return self.labels.shape[0]
 
     @property
     def pixels(self) -> Float[Array, "slots height width channels"]:
-        """Return the images scaled to [0, 1], as models take them."""
+        """The images scaled to [0, 1], the input of models."""
         return self.images.astype(jnp.float32) / WHITE
 
     def at(self, index: Int[Array, " chosen"]) -> Samples:
@@ -48,8 +48,8 @@ class Samples(eqx.Module):
         return chosen
 
     def append(self, count: Count, others: Samples) -> Samples:
-        """Return the first ``count`` entries followed by the others, as far as there are slots."""
-        # A scatter: selecting slot by slot, the compiler would compute ``others`` again for every slot.
+        """Return the first ``count`` entries followed by the others, up to the capacity."""
+        # By a scatter: with a selection for each slot, the compiler would compute ``others`` again for every slot.
         slots = count + jnp.arange(others.slots)
 
         def put(old: Array, new: Array) -> Array:
@@ -100,7 +100,7 @@ class Pool(eqx.Module):
 
     @property
     def classes(self) -> int:
-        """Return the number of classes."""
+        """The number of classes."""
         return self.first.shape[0] - 1
 
 

@@ -1,8 +1,8 @@
 """Drift: class shares and image appearance as smooth random functions of time, different on each device.
 
 A drifting feature is z(t) = sqrt(2/K) sum over k of cos(w_k t + u_k) - cos(u_k), with w_k normal of standard deviation
-1 / time scale and u_k uniform: approximately a Gaussian process minus its value at time 0, when nothing has changed
-yet. It never repeats, needs no history, and is a pure function of the seed, the device and the time.
+1 / time scale and u_k uniform: approximately a Gaussian process minus its value at time 0, when there is no drift. It
+never repeats, needs no history, and is a pure function of the seed, the device and the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare estimated with measured accuracy, for each device and round."""
+"""Comparison of estimated with measured accuracy, for each device and round."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Sums over padded lists of different lengths, computed block by block, only where there are entries.
 
 A list has a fixed capacity and a count; entries past the count are padding. It is cut into blocks of ``BLOCK_SIZE``
-entries. Many lists (the devices of a fleet, the fleets of a training) put their non-empty blocks into one sequence,
-which is processed a few blocks at a time. So shapes are fixed whatever the counts are, one long queue among many short
-ones costs what it holds, and the memory is that of the few blocks in work.
+entries. The non-empty blocks of many lists (the devices of a fleet, the fleets of a training run) form one sequence,
+which is processed a few blocks at a time. So shapes are fixed for all counts, the cost of a list is proportional to
+its count, and only the blocks that are being processed need memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def capacity_for(count: float) -> int:
 
 
 def working_bytes() -> int:
-    """Return the most memory that the blocks in work take, however many lists there are."""
+    """Return the most memory that the processed blocks take, for any number of lists."""
     stats = jax.local_devices()[0].memory_stats() or {}
     return max(WORKING_BYTES, int(WORKING_SHARE * stats.get("bytes_limit", 0)))
 
@@ -72,7 +72,7 @@ def sum_over_ragged(work: Work, model: Model, entries: List, count: Count) -> Su
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # so that it is traced once for each shape, not for every vmap
 def _sum_lists(work: Work, room_bytes: int, models: Model, lists: List, counts: Int[Array, " lists"]) -> Sums:
-    """[lists, ...]: the sum of each list."""
+    """Return the sum of each list, [lists, ...]."""
     size, slots = len(counts), jax.tree.leaves(lists)[0].shape[1]
     per_list = slots // BLOCK_SIZE
     blocks = jax.tree.map(lambda leaf: leaf.reshape(size, per_list, BLOCK_SIZE, *leaf.shape[2:]), lists)
@@ -100,8 +100,8 @@ def _sum_lists(work: Work, room_bytes: int, models: Model, lists: List, counts: 
 def _add(sums: Sums, results: Sums, owner: Int[Array, " width"], per_list: int) -> Sums:
     """Add the results of blocks to the sums of their lists, always in the same order.
 
-    The blocks of a list, at most ``per_list``, are adjacent: they are added up at the first of them, and from there to
-    the sum of the list. Blocks without a list have an owner that is no list's index.
+    The blocks of a list, at most ``per_list``, are adjacent: they are summed at the first of them, and this sum is
+    added to the sum of the list. Blocks without a list have an owner that is not the index of a list.
     """
     width, size = len(owner), len(jax.tree.leaves(sums)[0])
     first = jnp.concatenate([jnp.ones(1, bool), owner[1:] != owner[:-1]])

@@ -25,12 +25,12 @@ from tandem.feel.types import PerDevice, RandomKey, Scalar
 from tandem.scenario import Scenario
 from tandem.scenario.plugins import TaskConfig
 
-MAX_CAPACITY = 2048  # slots of a queue or a buffer; a scenario may allow more, and what does not fit is only counted
+MAX_CAPACITY = 2048  # slots of a queue or a buffer; a scenario may allow more, and the excess is only counted
 OVERFLOW_PROBABILITY = 1e-9  # of a round in which more requests arrive than there are slots for arrivals
 
 
 class Capacities(eqx.Module):
-    """Padded sizes, which are part of the program's shape."""
+    """Padded sizes, which determine the shapes of the program."""
 
     queue: int = eqx.field(static=True)  # requests waiting at a device
     arrivals: int = eqx.field(static=True)  # requests that arrive at a device in a round
@@ -55,7 +55,7 @@ class FederatedState(eqx.Module):
     """The state of the federated simulation, which the simulator carries in ``FleetState.measured``."""
 
     server_model: Model  # the latest global model
-    server_state: AlgorithmState  # what the algorithm keeps between rounds; None for FedAvg
+    server_state: AlgorithmState  # state of the algorithm between rounds; None for FedAvg
     clients: ClientState  # stacked
     drifts: DeviceDrift  # stacked
 
@@ -102,10 +102,10 @@ class FederatedSimulation(MeasuredAccuracy):
 
         Only trainers are computed: they are gathered into the first slots.
         """
-        who = jnp.argsort(~info.trained)[: self.capacities.trainers]
-        trainers = jax.tree.map(lambda leaf: leaf[who], clients)
-        # A device in one of these slots that did not train counts no samples, and so costs nothing.
-        samples = jnp.where(info.trained[who], trainers.buffer_count, 0)
+        indices = jnp.argsort(~info.trained)[: self.capacities.trainers]
+        trainers = jax.tree.map(lambda leaf: leaf[indices], clients)
+        # A device in one of these slots that did not train has a count of 0, so it costs no computation.
+        samples = jnp.where(info.trained[indices], trainers.buffer_count, 0)
         trainers = eqx.tree_at(lambda trainer: trainer.buffer_count, trainers, samples)
         train = jax.vmap(client.train, in_axes=(0, None, None, None, None))
         updated = train(trainers, self.algorithm, state.server_model, self.iterations, self.learning_rate)
@@ -145,7 +145,7 @@ def build_federated_simulation(
 
 def load_task(config: TaskConfig) -> tuple[Pool, Pretrained]:
     """Load the pool of a task's requests and its pre-trained model."""
-    # Neither depends on the drift or the learning rate, which must not make them be read again.
+    # Neither depends on the drift or the learning rate, so a change of these must not read them again.
     same = config.model_copy(update={"drift": type(config.drift)(), "learning_rate": 1.0})
     return _load_task(type(same), same.model_dump_json())
 

@@ -1,4 +1,4 @@
-"""The system model: federated edge learning as pure functions over small pytrees, one module a part of the paper."""
+"""The system model: federated edge learning as pure functions of pytrees, one module for each part of the paper."""
 
 from tandem.feel.constraints import CONSTRAINTS, Violations
 from tandem.feel.env import is_truncated, reset, serve_all, step

@@ -1,4 +1,4 @@
-"""Estimated accuracy: of the server's model after a round, and of each device's copy as it ages.
+"""Estimated accuracy of the server's model after a round, and of each device's copy as it ages.
 
 The mapping G estimates the accuracy of the server's model. Each mapping is written once, as a formula that the
 simulator evaluates with JAX and 'tandem calibrate' with NumPy in double precision.
@@ -90,23 +90,23 @@ MAPPINGS: dict[type[AccuracyMappingConfig], type[AccuracyMapping]] = {
 
 
 def mappings_by_kind() -> dict[str, type[AccuracyMapping]]:
-    """Return all registered mappings by the ``kind`` that a scenario names."""
+    """Return all registered mappings by the ``kind`` they have in a scenario."""
     return {str(config.model_fields["kind"].default): mapping for config, mapping in MAPPINGS.items()}
 
 
 def build_accuracy_mapping(config: AccuracyMappingConfig) -> AccuracyMapping:
-    """Build the mapping that a scenario asks for."""
+    """Build the mapping of a scenario."""
     return MAPPINGS[type(config)](*(jnp.asarray(k, float) for k in config.kappa))
 
 
 def server_accuracy(mapping: AccuracyMapping, trained: DeviceFlags, data: PerDevice, data_age_s: PerDevice) -> Scalar:
-    """Acc_ser = G(sum of D, mean of Delta) over the round's trainers, bounded to [0, 1]; 0 if there are none."""
+    """Compute Acc_ser = G(sum of D, mean of Delta) over the round's trainers, bounded to [0, 1]; 0 without trainers."""
     any_trained = jnp.any(trained)
-    samples = jnp.where(any_trained, fleet_sum(jnp.where(trained, data, 0.0)), 1.0)  # any positive number has a log
+    samples = jnp.where(any_trained, fleet_sum(jnp.where(trained, data, 0.0)), 1.0)  # 1.0: any value with a log
     mean_age_s = fleet_sum(jnp.where(trained, data_age_s, 0.0)) / jnp.maximum(jnp.sum(trained), 1)
     return jnp.where(any_trained, jnp.clip(mapping(samples, mean_age_s), 0.0, 1.0), 0.0)
 
 
 def device_accuracy(decay_per_s: Scalar, model_age_s: PerDevice, model_accuracy: PerDevice) -> PerDevice:
-    """Acc_n = exp(-rho delta) Acc_ser of the round in which device n last trained."""
+    """Compute Acc_n = exp(-rho delta) Acc_ser, with Acc_ser of the round in which device n last trained."""
     return jnp.exp(-decay_per_s * model_age_s) * model_accuracy

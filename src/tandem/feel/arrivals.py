@@ -1,4 +1,4 @@
-"""How many requests reach each device in a round."""
+"""Arrival processes: the number of requests that reach each device in a round."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tandem.scenario.traces import read_trace
 
 
 class ArrivalProcess(eqx.Module):
-    """How requests come about. A new kind is a subclass, and an entry in ``ARRIVALS``."""
+    """Base class of arrival processes. A new kind is a subclass and an entry in ``ARRIVALS``."""
 
     @abstractmethod
     def sample(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
-        """Requests that reach each device in the round from ``clock_s`` of length ``duration_s``."""
+        """Draw the requests that reach each device in a round that starts at ``clock_s`` and lasts ``duration_s``."""
 
     @abstractmethod
     def upper_quantile(self, duration_s: float, outage: float) -> Column:
-        """A number of requests that a round of this length exceeds with probability ``outage`` only."""
+        """Return the number of requests that arrivals in a round of this length exceed with probability ``outage``."""
 
     @abstractmethod
     def mean_rate(self) -> Column:
-        """Requests per second in the long run."""
+        """Return the mean number of requests per second in the long run."""
 
 
 class ConstantProcess(ArrivalProcess):
-    """d = lambda * L."""
+    """Constant arrivals: d = lambda * L."""
 
     rate_per_s: PerDevice
 
@@ -53,19 +53,19 @@ class ConstantProcess(ArrivalProcess):
 
 
 class PoissonProcess(ArrivalProcess):
-    """d ~ Poisson(lambda * L)."""
+    """Poisson arrivals: d ~ Poisson(lambda * L)."""
 
     rate_per_s: PerDevice
 
     def sample(self, clock_s: Scalar, duration_s: Scalar, key: RandomKey) -> PerDevice:
         mean = self.rate_per_s * duration_s
-        # A key a device: one key for all would make a device's requests depend on the fleet's size.
+        # Each device has its own key: with one key for all, a device's requests would depend on the fleet's size.
         keys = jax.random.split(key, mean.shape[0])
         return jax.vmap(jax.random.poisson)(keys, mean).astype(mean.dtype)
 
     def upper_quantile(self, duration_s: float, outage: float) -> Column:
         mean, share = self.mean_rate() * duration_s, 1 - outage
-        # The quantile, as scipy.stats has it; but that takes as long to import as JAX does.
+        # The quantile as in scipy.stats.poisson.ppf; importing scipy.stats takes as long as importing JAX.
         above = np.ceil(scipy.special.pdtrik(share, mean))
         below = np.maximum(above - 1, 0)
         return np.asarray(np.where(scipy.special.pdtr(below, mean) >= share, below, above), np.float64)
@@ -104,7 +104,7 @@ class TraceProcess(ArrivalProcess):
 
 
 def build_arrivals(scenario: Scenario, devices: DeviceTable) -> ArrivalProcess:
-    """The arrival process a scenario asks for."""
+    """Build the arrival process of a scenario."""
     arrivals = scenario.workload.arrivals
     return ARRIVALS[type(arrivals)](arrivals, scenario, devices)
 

@@ -1,4 +1,4 @@
-"""The shared uplink: how strong each device is heard in a round, and how fast it can send.
+"""The shared uplink: the channel gain of each device in a round, and its rate.
 
 A gain here is h / sigma^2, the signal-to-noise ratio for one watt, so that ``power_w * gain`` is the SNR.
 """
@@ -30,23 +30,23 @@ from tandem.scenario.plugins import (
 from tandem.scenario.schema import Channel, Scenario
 from tandem.scenario.traces import read_trace
 
-GAIN_LIMITS = (1e-30, 1e30)  # what single precision can carry, far beyond any radio
+GAIN_LIMITS = (1e-30, 1e30)  # representable in single precision, and far beyond any real channel
 
 
 def uplink_rate(bandwidth_hz: Scalar, trainers: Count | Scalar, power_w: PerDevice, gain: PerDevice) -> PerDevice:
-    """r = B / |M| * log2(1 + p h / sigma^2), in bit/s, the bandwidth shared equally by the round's trainers."""
+    """Compute r = B / |M| * log2(1 + p h / sigma^2), in bit/s; the round's trainers share the bandwidth equally."""
     share_hz = bandwidth_hz / jnp.maximum(trainers, 1)
     return share_hz * jnp.log1p(power_w * gain) * (1 / math.log(2.0))
 
 
 def mean_gain(channel: Channel, devices: DeviceTable) -> Column:
-    """h / sigma^2 for each device without fading: path loss and shadowing over thermal noise."""
+    """Compute h / sigma^2 of each device without fading: path loss and shadowing over thermal noise."""
     loss_db = channel.loss_at_1km_db + 10 * channel.loss_exponent * np.log10(devices.distance_m / 1e3)
     return _gain_from_db(devices.shadowing_db - loss_db - _noise_dbw(channel))
 
 
 def _noise_dbw(channel: Channel) -> float:
-    """sigma^2, the thermal noise over the whole band."""
+    """Compute sigma^2, the thermal noise over the whole band, in dBW."""
     return channel.noise_dbm_per_hz - 30 + channel.noise_figure_db + 10 * math.log10(channel.bandwidth_hz)
 
 
@@ -55,19 +55,19 @@ def _gain_from_db(snr_db: Column) -> Column:
 
 
 class ChannelModel(eqx.Module):
-    """How gains come about. A new kind is a subclass, and an entry in ``CHANNELS``."""
+    """Base class of channel models. A new kind is a subclass and an entry in ``CHANNELS``."""
 
     @abstractmethod
     def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
-        """Each device's gain in the round that begins at ``clock_s``."""
+        """Return each device's gain in the round that starts at ``clock_s``."""
 
     @abstractmethod
     def worst_gain(self, outage: float) -> Column:
-        """A gain each device falls short of with probability ``outage`` only. Called once, outside compiled code."""
+        """Return the gain that each device falls below with probability ``outage``; runs outside compiled code."""
 
 
 class StaticChannel(ChannelModel):
-    """The path loss and nothing else."""
+    """Path loss without fading."""
 
     mean: PerDevice
 
@@ -79,7 +79,7 @@ class StaticChannel(ChannelModel):
 
 
 class RayleighChannel(ChannelModel):
-    """Scattered waves only: an exponential power gain, anew each round."""
+    """Rayleigh fading, scattered waves only: an exponential power gain, independent in each round."""
 
     mean: PerDevice
 
@@ -87,11 +87,11 @@ class RayleighChannel(ChannelModel):
         return self.mean * jax.random.exponential(key, self.mean.shape, self.mean.dtype)
 
     def worst_gain(self, outage: float) -> Column:
-        return np.asarray(self.mean, np.float64) * -math.log1p(-outage)  # of an exponential power
+        return np.asarray(self.mean, np.float64) * -math.log1p(-outage)  # the quantile of an exponential distribution
 
 
 class RicianChannel(ChannelModel):
-    """A direct wave and scattered ones, anew each round; their mean powers add up to 1."""
+    """Rician fading: a direct and a scattered wave, independent in each round; their mean powers sum to 1."""
 
     mean: PerDevice
     direct: Scalar  # k / (k + 1)
@@ -99,7 +99,7 @@ class RicianChannel(ChannelModel):
 
     def gain(self, clock_s: Scalar, key: RandomKey) -> PerDevice:
         # |direct + scattered e^{i phase}|^2, where the scattered power is exponential and the phase uniform. Twenty
-        # bits reach a scattered power of 14 times its mean, twelve part the circle into 4,096.
+        # bits reach a scattered power of 14 times its mean; twelve bits give 4,096 phases.
         power, turn = packed_uniforms(key, self.mean.shape[0], (20, 12), self.mean.dtype)
         scattered = no_fma(-jnp.log(power) * self.scattered)
         beating = no_fma(2 * jnp.sqrt(self.direct * scattered) * jnp.cos(no_fma(2 * np.pi * turn)))
@@ -108,12 +108,12 @@ class RicianChannel(ChannelModel):
     def worst_gain(self, outage: float) -> Column:
         scattered = float(self.scattered)
         k = float(self.direct) / scattered
-        factor = float(scipy.special.chndtrix(outage, 2, 2 * k)) * scattered / 2  # of a non-central chi-squared one
+        factor = float(scipy.special.chndtrix(outage, 2, 2 * k)) * scattered / 2  # non-central chi-squared
         return np.asarray(self.mean, np.float64) * factor
 
 
 class TraceChannel(ChannelModel):
-    """Recorded gains, each held until the next."""
+    """Recorded gains; each holds until the next."""
 
     gains: Float[Array, "time devices"]
     steps_per_s: Scalar
@@ -127,7 +127,7 @@ class TraceChannel(ChannelModel):
 
 
 def build_channel(scenario: Scenario, devices: DeviceTable) -> ChannelModel:
-    """The channel model a scenario asks for."""
+    """Build the channel model of a scenario."""
     fading = scenario.channel.fading
     return CHANNELS[type(fading)](fading, scenario, devices)
 

@@ -1,6 +1,6 @@
 """One round: from a fleet's state and an action to the next state and the outcome.
 
-The channel gains and the key of the arrivals are arguments, so this module draws nothing itself.
+The channel gains and the key of the arrivals are arguments; this module draws no other random numbers.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ def advance(
 ) -> tuple[FleetState, RoundOutcome]:
     """Simulate one round under the given channel gains.
 
-    Capacities are physical: the queue holds Q_max, the buffer D_max, the round ends at L_max. What does not fit is
-    dropped and counted; a trainer not done by then is not aggregated, its samples are lost and its model stays as it
-    was. So every number is bounded for every action, and the round is marked as having broken its constraint.
+    Capacities are enforced: the queue holds Q_max, the buffer D_max, the round ends at L_max. Requests and samples that
+    do not fit are dropped and counted. The update of a trainer that has not finished by L_max is not aggregated: its
+    samples are lost and its model does not change. So every number is bounded for every action, and the round is marked
+    as a violation of the constraint.
     """
     chosen = _bounded_action(system, state, action)
     executed = dataclasses.replace(chosen, train=chosen.train & (state.data > 0))
@@ -59,7 +60,7 @@ def advance(
 
 
 class _Times(NamedTuple):
-    """How long each device takes at its power and frequency, and so how long the round lasts."""
+    """The time that each device needs at its power and frequency, and the duration of the round."""
 
     frequency_hz: PerDevice
     power_w: PerDevice
@@ -72,7 +73,7 @@ class _Times(NamedTuple):
 
 
 class _Queues(NamedTuple):
-    """The tandem queue after the round, and what went through it."""
+    """The tandem queue after the round, and the requests and samples that passed through it."""
 
     arrived: PerDevice
     queue: PerDevice
@@ -85,7 +86,7 @@ class _Queues(NamedTuple):
 
 
 class _RoundAccuracy(NamedTuple):
-    """The accuracy of the service, and of the model that the round's trainers made."""
+    """The accuracy of the service, and of the model that the round's trainers produced."""
 
     service: PerDevice  # estimated by the mapping, or measured
     estimated: PerDevice  # by the mapping
@@ -94,7 +95,7 @@ class _RoundAccuracy(NamedTuple):
 
 
 def _bounded_action(system: System, state: FleetState, action: Action) -> Action:
-    """Enforce C7 and C8: choices outside [0, 1] count as the nearest bound, NaN as 0. Then project, if shielded."""
+    """Enforce C7 and C8: clip choices to [0, 1], with NaN as 0. Then apply the shield, if it is enabled."""
 
     def unit(choice: PerDevice) -> PerDevice:
         return jnp.where(choice >= 0, jnp.minimum(choice, 1.0), 0.0)
@@ -119,9 +120,9 @@ def _round_times(system: System, state: FleetState, executed: Action, gain: PerD
 
 
 def _round_energy(system: System, state: FleetState, train: DeviceFlags, times: _Times) -> PerDevice:
-    """E: computing, for trainers the upload, and switching between the modes."""
+    """Compute E: the energy of computing, of the upload (trainers only), and of switching between the modes."""
     devices = system.devices
-    # A straggler computes and sends only until the round is cut.
+    # A straggler computes and sends only until the round ends at L_max.
     computing_s = jnp.where(train, jnp.minimum(times.compute_s, system.round_max_s), times.inference_s)
     cut_s = jnp.clip(times.duration_s - times.compute_s, 0.0, times.upload_s)
     sending_s = jnp.where(times.trained, times.upload_s, cut_s)
@@ -136,7 +137,7 @@ def _round_energy(system: System, state: FleetState, train: DeviceFlags, times: 
 def _next_queues(
     system: System, state: FleetState, train: DeviceFlags, times: _Times, arrival_key: RandomKey
 ) -> _Queues:
-    """Requests arrive, served ones become data, trained data are gone."""
+    """Update queues and buffers: requests arrive, served requests become data, and data trained on are removed."""
     arrived = system.arrivals.sample(state.clock_s, times.duration_s, arrival_key)
     queue, dropped = next_queue(train, state.queue, arrived, system.queue_max)
     served = jnp.where(train, 0.0, state.queue)
@@ -167,7 +168,7 @@ def _violations(
     times: _Times,
     queues: _Queues,
 ) -> Violations:
-    """C1 to C8. C7 and C8 are about the action as given, C4 about the modes before those without data serve."""
+    """Check C1 to C8. C7 and C8 apply to the action as given, C4 before devices without data switch to serving."""
     return Violations(
         c1=round_too_long(train, times.training_s, times.inference_s, system.round_max_s),
         c2=exceeds(jnp.where(train, state.queue, 0.0) + queues.arrived, system.queue_max),

@@ -1,4 +1,4 @@
-"""The functional environment: reset and step, pure, for vmap and scan.
+"""The functional environment: ``reset`` and ``step`` as pure functions, for vmap and scan.
 
 >>> from tandem.scenario import load_scenario
 >>> import jax
@@ -25,7 +25,7 @@ __all__ = ["build_system", "is_truncated", "reset", "serve_all", "step"]
 
 
 def reset(system: System, key: RandomKey) -> FleetState:
-    """Round 0: every device has just served through an idle round with the pre-trained model, and has no data yet."""
+    """Return the state of round 0: each device has served one idle round with the pre-trained model and has no data."""
     start_key, episode_key = jax.random.split(key)
     gain_key, arrival_key = jax.random.split(start_key)
     idle_s = system.idle_round_s
@@ -52,18 +52,18 @@ def reset(system: System, key: RandomKey) -> FleetState:
 
 
 def step(system: System, state: FleetState, action: Action) -> tuple[FleetState, RoundOutcome]:
-    """Play a round. The channel and the arrivals come from the episode's key and the number of the round."""
+    """Simulate one round. The channel and the arrivals depend on the episode's key and the number of the round."""
     gain_key, arrival_key = jax.random.split(jax.random.fold_in(state.key, state.round))
     gain = system.channel.gain(state.clock_s, gain_key)
     return advance(system, state, action, gain, arrival_key)
 
 
 def is_truncated(system: System, state: FleetState) -> Flag:
-    """Whether the episode is over: always a truncation after T rounds, for the fleet itself never ends."""
+    """Return whether the episode is over: it is truncated after T rounds, and never terminated."""
     return state.round >= system.rounds
 
 
 def serve_all(system: System) -> Action:
-    """Every device serves at its lowest power and highest frequency."""
+    """Return the action in which every device serves at its lowest power and highest frequency."""
     zero = jnp.zeros_like(system.devices.power_max_w)
     return Action(train=jnp.zeros(zero.shape, bool), power=zero, frequency=zero + 1)

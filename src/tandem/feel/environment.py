@@ -1,4 +1,4 @@
-"""The environment that learners and policies are given: a system with its functions as methods."""
+"""The environment interface of learners and policies: a system with its functions as methods."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from tandem.feel.types import Array, DeviceFlags, Flag, RandomKey
 class Environment(eqx.Module):
     """A fleet to schedule. Pure, so that ``vmap`` and ``scan`` apply; all state is in ``FleetState``.
 
-    Learners, trajectories, rollouts and networks use only what is here. A subclass that overrides it is another problem
-    for them, such as the probe environments of the tests; hand-written heuristics also read ``system``.
+    Learners, trajectories, rollouts and networks use only this interface; hand-written heuristics also read ``system``.
+    A subclass can define another problem, such as the probe environments of the tests.
     """
 
     system: System
 
     @property
     def size(self) -> int:
-        """Number of devices."""
+        """The number of devices."""
         return self.system.size
 
     @property
     def rounds(self) -> int:
-        """Rounds of an episode."""
+        """The number of rounds of an episode."""
         return self.system.rounds
 
     @property
     def device_features(self) -> tuple[str, ...]:
-        """Names of the columns of ``Observation.devices``."""
+        """The names of the columns of ``Observation.devices``."""
         return observation.device_features(self.system)
 
     @property
     def measured_accuracy(self) -> MeasuredAccuracy | None:
-        """The models that accuracy is measured with, which need memory; None if it is estimated."""
+        """The measured-accuracy model, whose state needs memory; None if accuracy is estimated."""
         return self.system.measured_accuracy
 
     def reset(self, key: RandomKey) -> FleetState:
-        """Begin an episode."""
+        """Start an episode."""
         return env.reset(self.system, key)
 
     def step(self, state: FleetState, action: Action) -> tuple[FleetState, RoundOutcome]:
@@ -53,21 +53,21 @@ class Environment(eqx.Module):
         return env.step(self.system, state, action)
 
     def observe(self, state: FleetState) -> Observation:
-        """Observe the fleet at the start of a round."""
+        """Return the observation of the scheduler at the start of a round."""
         return observation.observe(self.system, state)
 
     def device_constants(self) -> Float[Array, "devices constants"]:
-        """Logarithms of the constants that distinguish one device from another."""
+        """Return the logarithms of the constants that distinguish one device from another."""
         return observation.device_constants(self.system)
 
     def action_mask(self, state: FleetState) -> DeviceFlags:
-        """Devices that may train in this round."""
+        """Return the devices that may train in this round."""
         return shield.action_mask(self.system, state)
 
     def is_truncated(self, state: FleetState) -> Flag:
-        """Whether the episode is over."""
+        """Return whether the episode is over."""
         return env.is_truncated(self.system, state)
 
     def device_rewards(self, outcome: RoundOutcome) -> Float[Array, "devices 3"]:
-        """Reward of each device, whose mean is ``outcome.reward``: its objectives, or the penalty after a violation."""
+        """Return each device's reward: its objectives, or the penalty if violated. The mean is ``outcome.reward``."""
         return jnp.where(outcome.violations.any(), self.system.penalty, device_objectives(outcome))

@@ -1,4 +1,4 @@
-"""Whether anybody could schedule this fleet: a scenario no policy can serve is refused, with device and cause."""
+"""Check that a policy can serve the fleet of a scenario; otherwise the scenario is rejected, with device and cause."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tandem.scenario.schema import Scenario
 Refusal = Callable[..., None]
 
 _NOTHING = 1e-30  # stands for a capacity of 0 in a division
-_ROUNDING = 1e-6  # of the envelope, which is in single precision
+_ROUNDING = 1e-6  # of ``WorstCase``, which is in single precision
 
 
 def check_feasible(
-    scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel, envelope: WorstCase
+    scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel, worst_case: WorstCase
 ) -> None:
-    """Raise InputError for the worst device that could not be kept stable."""
+    """Raise InputError if a device cannot be kept stable, and name the worst one."""
     limits = scenario.limits
     rate = arrivals.mean_rate()
     recorded = isinstance(scenario.workload.arrivals, TraceArrivalsConfig)
     fewer = "lower the rates in workload.arrivals.path" if recorded else "lower workload.request_rate_per_s"
 
     def refuse(load: Column, capacity: Column | float, reason: str, fix: str, *, surely: bool = False) -> None:
-        """Name the device with the most load for its capacity, if that is too much or ``surely`` known to be."""
+        """Raise InputError for the device with the highest load per capacity, if it is above 1 or ``surely`` is set."""
         capacities = np.broadcast_to(capacity, load.shape)
         over = load / np.maximum(capacities, _NOTHING)
         worst = int(np.argmax(over))
@@ -64,7 +64,7 @@ def check_feasible(
         f"{fewer} or {shortest}, or raise limits.queue_max",
     )
     if scenario.shield.enabled:
-        _check_shielded(scenario, devices, arrivals, envelope, refuse, fewer)
+        _check_shielded(scenario, devices, arrivals, worst_case, refuse, fewer)
     else:
         _check_unshielded(scenario, devices, channel, rate, refuse, fewer)
 
@@ -73,14 +73,14 @@ def _check_shielded(
     scenario: Scenario,
     devices: DeviceTable,
     arrivals: ArrivalProcess,
-    envelope: WorstCase,
+    worst_case: WorstCase,
     refuse: Refusal,
     fewer: str,
 ) -> None:
     limits, shield, training = scenario.limits, scenario.shield, scenario.training
-    queue_limit = np.asarray(envelope.queue_limit, np.float64)
+    queue_limit = np.asarray(worst_case.queue_limit, np.float64)
     least_s = max(limits.round_floor_s, limits.idle_round_s)
-    round_limit_s = float(envelope.round_limit_s) / (1 - SAFETY_MARGIN)
+    round_limit_s = float(worst_case.round_limit_s) / (1 - SAFETY_MARGIN)
     if round_limit_s < least_s * (1 - _ROUNDING):
         refuse(
             arrivals.upper_quantile(least_s, shield.outage),
@@ -90,16 +90,16 @@ def _check_shielded(
             f"{fewer} or limits.idle_round_s, or raise limits.queue_max or {{group}}.frequency_max_hz",
             surely=True,
         )
-    if np.any(np.asarray(envelope.max_trainers) < 1):
+    if np.any(np.asarray(worst_case.max_trainers) < 1):
         refuse(
-            _upload_s(scenario, devices, np.asarray(envelope.worst_gain, np.float64)),
+            _upload_s(scenario, devices, np.asarray(worst_case.worst_gain, np.float64)),
             shield.upload_share * round_limit_s,
             "its upload takes {load} s in a bad channel, even alone at full power, and {capacity} s of a round are "
             "kept for uploads",
             f"{_better_upload(scenario)}, raise shield.upload_share, or plan for a better channel with shield.outage",
             surely=True,
         )
-    if np.any(np.asarray(envelope.max_trainable_data) < 1):
+    if np.any(np.asarray(worst_case.max_trainable_data) < 1):
         refuse(
             training.iterations * devices.training_cycles_per_sample / devices.frequency_max_hz,
             (1 - shield.upload_share) * round_limit_s,
@@ -110,7 +110,7 @@ def _check_shielded(
             surely=True,
         )
     refuse(
-        arrivals.upper_quantile(least_s, shield.outage) + np.asarray(envelope.worst_arrivals, np.float64),
+        arrivals.upper_quantile(least_s, shield.outage) + np.asarray(worst_case.worst_arrivals, np.float64),
         queue_limit,
         "it could never train, since {load} requests may be waiting after an idle and a training round and it is sure "
         "to hold and serve only {capacity} in the shortest",
@@ -123,7 +123,7 @@ def _check_unshielded(
     scenario: Scenario, devices: DeviceTable, channel: ChannelModel, rate: Column, refuse: Refusal, fewer: str
 ) -> None:
     training = scenario.training
-    # Stable only if U chi lambda F <= f_max, even if the device trained in every second instant.
+    # Stable only if U chi lambda F <= f_max, even if the device trained all the time.
     samples_per_s = rate * devices.samples_per_request
     refuse(
         training.iterations * devices.training_cycles_per_sample * samples_per_s / 1e9,
@@ -141,7 +141,7 @@ def _check_unshielded(
 
 
 def _upload_s(scenario: Scenario, devices: DeviceTable, gain: Column) -> Column:
-    """How long each device's upload takes alone at full power."""
+    """Compute how long each device's upload takes alone at full power."""
     bits_per_s = scenario.channel.bandwidth_hz * np.log1p(devices.power_max_w * gain) / math.log(2.0)
     return np.asarray(scenario.training.update_bits / np.maximum(bits_per_s, _NOTHING))
 

@@ -1,8 +1,8 @@
 """The interface of a measured-accuracy model: real models behind the simulated devices.
 
 Without one, the mapping G estimates accuracy from data volumes and ages. A measured-accuracy model holds models and
-samples of its own, follows every round of the simulator, and counts correct answers. The scheduler still observes only
-the estimate, as in the paper; objectives and rewards use the measured accuracy.
+samples, is stepped in every round of the simulator, and counts correct answers. The scheduler still observes only the
+estimate, as in the paper; objectives and rewards use the measured accuracy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RoundInfo(eqx.Module):
     train: DeviceFlags  # devices that trained instead of serving
     trained: DeviceFlags  # those of them whose update arrived in time
     arrived: PerDevice  # d
-    dropped: PerDevice  # requests of d that found the queue full
+    dropped: PerDevice  # requests of d that did not fit in the queue
     clock_s: Scalar  # at the start of the round
     duration_s: Scalar  # L
 
@@ -41,5 +41,5 @@ class MeasuredAccuracy(eqx.Module):
         """
 
     def working_bytes(self) -> int:
-        """Return an upper bound of the memory a round needs beside the fleets' states; 0 if it is negligible."""
+        """Return an upper bound of the memory that a round needs in addition to the state; 0 if it is negligible."""
         return 0

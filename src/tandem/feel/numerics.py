@@ -1,9 +1,9 @@
-"""Arithmetic that rounds the same however the program is batched: one fleet steps to the same bits among thousands.
+"""Arithmetic that rounds the same for every batch size: a fleet steps to the same bits alone and among thousands.
 
-A compiler has three freedoms that it uses differently for different batch sizes. It may add up an array in any order: a
-fixed tree of additions leaves it no choice. It may compute a * b + c with one rounding or with two, as the operations
-happen to fall together: a product that will be added to something is ``rounded`` first. And it may turn a division by
-what all fleets share into a multiplication: constants divide as ``jnp.reciprocal``, which is that multiplication.
+The compiler may make three choices that depend on the batch size. It may sum an array in any order: ``fleet_sum`` uses
+a fixed tree of additions. It may compute a * b + c with one rounding or with two, depending on how it fuses the
+operations: ``no_fma`` is applied to a product before an addition. It may replace a division by a value that all fleets
+share by a multiplication: divisions by constants are written as multiplications by ``jnp.reciprocal``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tandem.feel.types import Array, DeviceFlags, PerDevice, RandomKey, Scalar
 
 
 def no_fma(product: Array) -> Array:
-    """The product as it is, but for a compiler that would fuse it with a following addition."""
+    """Return the product unchanged, in a form that the compiler cannot fuse with a following addition."""
     return jnp.minimum(product, np.finfo(product.dtype).max)
 
 
 def fleet_sum(values: PerDevice) -> Scalar:
-    """The sum over devices, halves added to halves."""
+    """Compute the sum over devices, by adding the upper half to the lower half repeatedly."""
     size = values.shape[0]
     while size > 1:
         half = (size + 1) // 2
@@ -35,17 +35,17 @@ def fleet_sum(values: PerDevice) -> Scalar:
 
 
 def fleet_mean(values: PerDevice) -> Scalar:
-    """The mean over devices."""
+    """Compute the mean over devices."""
     return fleet_sum(values) / values.shape[0]
 
 
 def fleet_max(values: PerDevice, where: DeviceFlags) -> Scalar:
-    """The largest value among the devices ``where`` holds, 0 if there are none."""
+    """Return the largest value among the devices in ``where``; 0 if there are none."""
     return jnp.max(values, initial=0.0, where=where)
 
 
 def packed_uniforms(key: RandomKey, size: int, bits: Sequence[int], dtype: DTypeLike) -> list[PerDevice]:
-    """Several uniform numbers in (0, 1) for each device, cut from one random word of 32 bits.
+    """Draw several uniform numbers in (0, 1) for each device from one random word of 32 bits.
 
     A number of b bits is the middle of one of 2^b equal cells. Device n's word does not depend on the fleet's size.
     """

@@ -1,7 +1,7 @@
-"""What the scheduler sees of a fleet.
+"""The observation of the scheduler.
 
-``paper`` is the paper's state s = [a of the last round, Q, D, L of the last round]; ``full`` adds what the edge
-server also knows: ages, waiting time, the model's accuracy and the last channel gain.
+``minimal`` is the paper's state s = [a of the last round, Q, D, L of the last round]; ``full`` adds other information
+that the edge server has: ages, waiting time, the model's accuracy and the last channel gain.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Observation(eqx.Module):
     fleet: Float[Array, " fleet_features"]
 
     def flat(self) -> Float[Array, " all"]:
-        """One vector: feature by feature over the devices, as the paper writes s, then the fleet's."""
+        """Return one vector: each feature over all devices, ordered as s in the paper, then the fleet's features."""
         return jnp.concatenate([self.devices.T.reshape(-1), self.fleet])
 
 
 def device_features(system: System) -> tuple[str, ...]:
-    """The names of the columns of ``Observation.devices``."""
+    """Return the names of the columns of ``Observation.devices``."""
     return MINIMAL_FEATURES if system.observation == "minimal" else FULL_FEATURES
 
 
 def observe(system: System, state: FleetState) -> Observation:
-    """What the scheduler sees at the start of a round."""
+    """Return the observation of the scheduler at the start of a round."""
     last = state.last_action
     features = {
         "last_train": last.train.astype(state.queue.dtype),
@@ -57,7 +57,7 @@ def observe(system: System, state: FleetState) -> Observation:
 
 
 def device_constants(system: System) -> Float[Array, "devices constants"]:
-    """What a network that all devices share needs to tell them apart; logarithms, since they span decades."""
+    """Return the constants by which a shared network distinguishes devices, as logarithms, since they span decades."""
     devices, worst_case = system.devices, system.worst_case
     columns = (
         devices.training_cycles_per_sample,

@@ -13,35 +13,35 @@ FRESH_AGE_S = 1.0  # the age the paper gives a new sample, and an emptied buffer
 def next_queue(
     train: DeviceFlags, queue: PerDevice, arrived: PerDevice, queue_max: Scalar
 ) -> tuple[PerDevice, PerDevice]:
-    """Q' = d if serving, Q + d if training; what does not fit in the queue is dropped. Returns Q' and the dropped."""
+    """Compute Q' = d if serving, Q + d if training, up to the queue's capacity. Returns Q' and the requests dropped."""
     wanted = jnp.where(train, queue, 0.0) + arrived
     held = jnp.minimum(wanted, queue_max)
     return held, wanted - held
 
 
 def next_waited(train: DeviceFlags, waited_s: PerDevice, queue_after: PerDevice, duration_s: Scalar) -> PerDevice:
-    """Request-seconds waited by those in the queue: Q L_wa, carried from round to round.
+    """Update Q L_wa, the request-seconds that the requests in the queue have waited.
 
-    Each request waits through every round from the one it arrives in, that one counted whole, until the round that
-    serves it; so a round adds its length for every request in the queue at its end.
+    A request waits from the round in which it arrives, which counts in full, until the round that serves it. So each
+    round adds its duration for every request in the queue at its end.
     """
     return jnp.where(train, waited_s, 0.0) + no_fma(queue_after * duration_s)
 
 
 def waiting_time(waited_s: PerDevice, queue: PerDevice) -> PerDevice:
-    """L_wa, the mean over the queue's requests of the time from their round of arrival until now."""
+    """Compute L_wa, the mean time since the round of arrival over the requests in the queue."""
     return jnp.where(queue > 0, waited_s / jnp.where(queue > 0, queue, 1.0), 0.0)
 
 
 def converted_data(samples_per_request: PerDevice, served: PerDevice) -> PerDevice:
-    """F(Q): training samples from served requests, one-to-one, many-to-one or one-to-many."""
+    """Compute F(Q), the training samples from served requests: one-to-one, many-to-one or one-to-many."""
     return no_fma(samples_per_request * served)
 
 
 def next_data(
     train: DeviceFlags, data: PerDevice, converted: PerDevice, data_limit: PerDevice
 ) -> tuple[PerDevice, PerDevice]:
-    """D' = 0 after training, else D + F(Q) as far as the buffer admits. Returns D' and the samples admitted."""
+    """Compute D' = 0 after training, else D + F(Q) up to the buffer's limit. Returns D' and the samples admitted."""
     admitted = jnp.clip(data_limit - data, 0.0, converted)
     return jnp.where(train, 0.0, data + admitted), admitted
 
@@ -49,7 +49,7 @@ def next_data(
 def next_data_age(
     train: DeviceFlags, data_age_s: PerDevice, data: PerDevice, admitted: PerDevice, duration_s: Scalar
 ) -> PerDevice:
-    """Age of data: ((Delta + L) D + F(Q)) / D' if serving, 1 after training (and for an empty buffer)."""
+    """Compute the age of data: ((Delta + L) D + F(Q)) / D' if serving, 1 after training (and for an empty buffer)."""
     total = data + admitted
     age_of_all = no_fma((data_age_s + duration_s) * data) + FRESH_AGE_S * admitted
     mixed = age_of_all / jnp.where(total > 0, total, 1.0)
@@ -57,5 +57,5 @@ def next_data_age(
 
 
 def next_model_age(trained: DeviceFlags, model_age_s: PerDevice, duration_s: Scalar) -> PerDevice:
-    """Age of model: delta' = (delta + L)(1 - alpha)."""
+    """Compute the age of the model: delta' = (delta + L)(1 - alpha)."""
     return jnp.where(trained, 0.0, model_age_s + duration_s)

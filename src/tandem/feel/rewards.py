@@ -1,4 +1,4 @@
-"""The three objectives of a round, and the reward it earns."""
+"""The three objectives of a round, and its reward."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from tandem.feel.types import Array, DeviceFlags, Flag, Objectives, PerDevice
 
 
 def round_objectives(train: DeviceFlags, accuracy: PerDevice, latency_s: PerDevice, energy_j: PerDevice) -> Objectives:
-    """(r1, r2, r3): means over devices of (1-alpha) Acc, -(1-alpha) L_tot and -E; over all rounds, (o1, -o2, -o3)."""
+    """Compute (r1, r2, r3): means over devices of (1-alpha) Acc, -(1-alpha) L_tot and -E.
+
+    Over all rounds these give (o1, -o2, -o3).
+    """
     return jnp.stack([fleet_mean(share) for share in _shares(train, accuracy, latency_s, energy_j)])
 
 
 def device_objectives(outcome: RoundOutcome) -> Float[Array, "devices 3"]:
-    """What each device contributes to (r1, r2, r3), which is the mean over devices of this."""
+    """Compute each device's contribution to (r1, r2, r3), which is the mean of these over devices."""
     train = outcome.executed.train
     return jnp.stack(_shares(train, outcome.accuracy, outcome.latency_s, outcome.energy_j), axis=-1)
 
@@ -28,5 +31,5 @@ def _shares(
 
 
 def reward(objectives: Objectives, violated: Flag, penalty: Objectives) -> Objectives:
-    """r = [r1, r2, r3] if every constraint holds, else [rho1, rho2, rho3]."""
+    """Compute r = [r1, r2, r3] if every constraint holds, else [rho1, rho2, rho3]."""
     return jnp.where(violated, penalty, objectives)

@@ -1,14 +1,15 @@
-"""The shield: the nearest thing to an action that every device is sure to manage.
+"""The shield: a projection of an action to one that every device can carry out within the constraints.
 
-It uses what the edge server knows at the start of a round (queues, buffers, the devices' constants) and the worst
-channel and arrivals planned for (``envelope``), never this round's channel. Its five rules:
+It uses the information of the edge server at the start of a round (queues, buffers, the devices' constants) and the
+worst-case channel and arrivals (``WorstCase``), never this round's channel. Its five rules:
 
 1. A buffer admits no more samples than the device could train on within a round (``System.data_limit``).
-2. Only so many devices train that their uploads fit the part of the round kept for them; those with most data stay.
+2. The number of trainers is limited, so that their uploads fit the part of the round reserved for them; the devices
+   with the most data train.
 3. A trainer's power and frequency are high enough for it to finish in time.
 4. A device whose queue could overflow serves.
-5. A server's frequency is high enough for its inference to end with the round; if even the highest is not, nobody
-   trains, and the idle round waits for it.
+5. The frequency of a device that serves is high enough for its inference to end within the round. If even the highest
+   frequency is not, no device trains, and the idle round lasts until the inference ends.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Count, DeviceFlags, PerDevice, Scalar
 
-# Guards that keep the arithmetic of devices outside the envelope finite; inside it they are never reached.
+# Bounds that keep the arithmetic finite for devices outside the limits of ``WorstCase``; inside they have no effect.
 _INSTANT_S = 1e-6
 _MOST_BITS_PER_HZ = 60.0
 
 
 def project(system: System, state: FleetState, action: Action) -> Action:
-    """The action with as few devices told to serve, and as few powers and frequencies raised, as the rules need."""
-    devices, envelope = system.devices, system.worst_case
+    """Apply the rules to an action, with as few changes of modes, powers and frequencies as possible."""
+    devices, worst_case = system.devices, system.worst_case
     willing = action.train & action_mask(system, state)
     train = top_k_mask(willing, state.data, uplink_room(system, willing))
 
@@ -45,7 +46,7 @@ def project(system: System, state: FleetState, action: Action) -> Action:
     quickest_s = _inference_cycles(system, state) * jnp.reciprocal(devices.frequency_max_hz)
     train &= ~jnp.any(~train & exceeds(quickest_s, sure_s))
 
-    serving_s = jnp.where(jnp.any(train), sure_s, envelope.round_limit_s)
+    serving_s = jnp.where(jnp.any(train), sure_s, worst_case.round_limit_s)
     server_frequency = jnp.maximum(action.frequency, _server_frequency(system, state, serving_s))
     return Action(
         train=train,
@@ -55,7 +56,7 @@ def project(system: System, state: FleetState, action: Action) -> Action:
 
 
 def action_mask(system: System, state: FleetState) -> DeviceFlags:
-    """The action mask: devices with data (C4), whose queue is sure not to overflow meanwhile (rule 4, if shielded)."""
+    """Return the devices that may train: with data (C4) and, if shielded, a queue that cannot overflow (rule 4)."""
     has_data = state.data > 0
     if not system.shielded:
         return has_data
@@ -63,17 +64,18 @@ def action_mask(system: System, state: FleetState) -> DeviceFlags:
 
 
 def uplink_room(system: System, willing: DeviceFlags) -> Count:
-    """How many of the willing may train: the uploads of more would not fit (rule 2)."""
+    """Return how many of the ``willing`` devices may train: the uploads of more would not fit (rule 2)."""
     room = jnp.min(system.worst_case.max_trainers, initial=jnp.inf, where=willing)
     return jnp.minimum(room, system.size).astype(jnp.int32)
 
 
 def top_k_mask(willing: DeviceFlags, merit: PerDevice, room: Count) -> DeviceFlags:
-    """The ``room`` willing devices with most of something that is not negative, such as data.
+    """Return the ``room`` devices with the highest merit among the ``willing``; ``merit`` is not negative.
 
-    A device's rank is one integer, its merit's leading bits above its place in the fleet, so that no two are equal;
-    the lowest rank that gets a place is then found bit by bit, by counting. That costs 31 passes and no sorting, and
-    merits that agree in those bits (19 bits of mantissa at N = 10, 6 at N = 100,000) count as equal.
+    The rank of a device is one integer: the leading bits of its merit, followed by the bits of its index in the fleet,
+    so that no two ranks are equal. The lowest rank to select is then found bit by bit, by counting. This takes 31
+    passes and no sorting. Merits that agree in their leading bits (19 bits of mantissa at N = 10, 6 at N = 100,000)
+    count as equal.
     """
     size = merit.shape[0]
     place_bits = max(size - 1, 1).bit_length()
@@ -99,7 +101,7 @@ def _inference_cycles(system: System, state: FleetState) -> PerDevice:
 
 
 def _trainer_power(system: System, state: FleetState, trainers: Count) -> PerDevice:
-    """The lowest power (normalised) at which the upload fits beside computing at the highest frequency."""
+    """Compute the lowest power (normalised) at which the upload ends in time, after computing at full frequency."""
     devices = system.devices
     quickest_s = no_fma(_training_cycles(system, state) * jnp.reciprocal(devices.frequency_max_hz))
     left_s = system.worst_case.round_limit_s - quickest_s
@@ -110,7 +112,7 @@ def _trainer_power(system: System, state: FleetState, trainers: Count) -> PerDev
 
 
 def _trainer_frequency(system: System, state: FleetState, trainers: Count, power: PerDevice) -> PerDevice:
-    """The lowest frequency (normalised) at which computing ends in time for the upload."""
+    """Compute the lowest frequency (normalised) at which computing ends in time for the upload."""
     devices = system.devices
     rate = uplink_rate(system.bandwidth_hz, trainers, devices.power_w(power), system.worst_case.worst_gain)
     left_s = system.worst_case.round_limit_s - upload_latency(system.update_bits, rate)
@@ -119,13 +121,13 @@ def _trainer_frequency(system: System, state: FleetState, trainers: Count, power
 
 
 def _server_frequency(system: System, state: FleetState, duration_s: Scalar) -> PerDevice:
-    """The lowest frequency (normalised) at which the whole queue is served within ``duration_s``."""
+    """Compute the lowest frequency (normalised) at which the whole queue is served within ``duration_s``."""
     frequency_hz = _inference_cycles(system, state) / jnp.maximum(duration_s, _INSTANT_S)
     return _normalised(frequency_hz, system.devices.frequency_min_hz, system.devices.frequency_max_hz)
 
 
 def _normalised(value: PerDevice, low: PerDevice, high: PerDevice) -> PerDevice:
-    """Where between low and high a value lies, bounded to [0, 1]."""
+    """Scale a value linearly from [low, high] to [0, 1], and clip it."""
     width = high - low
     per_width = jnp.where(width > 0, jnp.reciprocal(jnp.where(width > 0, width, 1.0)), 0.0)
     return jnp.clip((value - low) * per_width, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""What a fleet is between two rounds, what it is told to do, and what a round did."""
+"""The state of a fleet between two rounds, an action, and the outcome of a round."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FleetState(eqx.Module):
 
 
 class RoundOutcome(eqx.Module):
-    """What happened in a round, in full: for traces, tests and whoever asks why."""
+    """All quantities of a round, for traces, tests and analysis."""
 
     executed: Action  # the action after bounds, mask and shield
     frequency_hz: PerDevice
@@ -52,14 +52,14 @@ class RoundOutcome(eqx.Module):
     waiting_s: PerDevice  # L_wa
     latency_s: PerDevice  # L_tot = L_wa + L_in
     accuracy: PerDevice  # Acc_n, estimated by the mapping or measured on a task
-    server_accuracy: Scalar  # Acc_ser of this round; meaningful where somebody trained
+    server_accuracy: Scalar  # Acc_ser of this round; meaningful if at least one device trained
     energy_j: PerDevice  # training or inference, and switching
     arrived: PerDevice  # d
     served: PerDevice
-    dropped: PerDevice  # requests that found the queue full
+    dropped: PerDevice  # requests that did not fit in the queue
     converted: PerDevice  # F(Q)
-    discarded: PerDevice  # samples that found the buffer full, or were trained on in vain
+    discarded: PerDevice  # samples that did not fit in the buffer, or whose update did not arrive in time
     violations: Violations
-    objectives: Objectives  # (r1, r2, r3) whatever was violated
+    objectives: Objectives  # (r1, r2, r3), with or without violations
     reward: Objectives  # the same, or the penalty
-    estimated_accuracy: PerDevice | None = None  # what the mapping says, where ``accuracy`` is measured
+    estimated_accuracy: PerDevice | None = None  # the mapping's estimate, where ``accuracy`` is measured

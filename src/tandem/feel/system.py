@@ -1,4 +1,4 @@
-"""A scenario as arrays: everything the dynamics need, ready to be traced, stacked and swept."""
+"""A scenario as arrays: all parameters of the dynamics, which can be traced, stacked and swept."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Devices(eqx.Module):
     samples_per_request: PerDevice  # F
 
     def frequency_hz(self, normalised: PerDevice) -> PerDevice:
-        """The clock a choice in [0, 1] stands for."""
+        """Return the frequency of a normalised choice in [0, 1]."""
         return self.frequency_min_hz + no_fma(normalised * (self.frequency_max_hz - self.frequency_min_hz))
 
     def power_w(self, normalised: PerDevice) -> PerDevice:
-        """The transmission power a choice in [0, 1] stands for."""
+        """Return the transmission power of a normalised choice in [0, 1]."""
         return self.power_min_w + no_fma(normalised * (self.power_max_w - self.power_min_w))
 
 
 class System(eqx.Module):
-    """A fleet-scheduling problem. Leaves may be swept by vmap; what shapes the program is static."""
+    """A fleet-scheduling problem. Leaves may be swept by vmap; fields that determine the program are static."""
 
     devices: Devices
     arrivals: ArrivalProcess
@@ -61,7 +61,7 @@ class System(eqx.Module):
     idle_round_s: Scalar
     queue_max: Scalar  # Q_max
     data_max: Scalar  # D_max
-    data_limit: PerDevice  # what a buffer admits: D_max, or less under the shield
+    data_limit: PerDevice  # samples that a buffer admits: D_max, or less under the shield
     model_decay_per_s: Scalar  # rho
     pretrained_accuracy: Scalar
     penalty: Objectives
@@ -79,10 +79,10 @@ SystemBuilder = Callable[[Scenario], System]
 
 
 def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder | None = None) -> System:
-    """Draw the fleet, derive what the shield needs, and refuse a scenario that no policy can serve.
+    """Draw the fleet, derive the limits of the shield, and reject a scenario that no policy can serve.
 
-    ``measured_accuracy`` builds the model that measures accuracy; without one the mapping estimates it. A scenario with
-    a task needs one: ``tandem.build_system`` passes the federated simulation of the task.
+    ``measured_accuracy`` builds the measured-accuracy model; without one the mapping estimates accuracy. A scenario
+    with a task needs one: ``tandem.build_system`` passes the federated simulation of the task.
     """
     if scenario.accuracy.task is not None and measured_accuracy is None:
         raise InputError(
@@ -92,10 +92,10 @@ def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder 
     table = build_device_table(scenario)
     arrivals = build_arrivals(scenario, table)
     channel = build_channel(scenario, table)
-    envelope = build_worst_case(scenario, table, arrivals, channel)
-    check_feasible(scenario, table, arrivals, channel, envelope)
-    # Under the shield a buffer admits only what the device can train on within a round (its first rule).
-    most_data = np.asarray(envelope.max_trainable_data) if scenario.shield.enabled else np.inf
+    worst_case = build_worst_case(scenario, table, arrivals, channel)
+    check_feasible(scenario, table, arrivals, channel, worst_case)
+    # Under the shield a buffer admits only the samples that the device can train on within a round (rule 1).
+    most_data = np.asarray(worst_case.max_trainable_data) if scenario.shield.enabled else np.inf
     data_limit = np.broadcast_to(np.minimum(scenario.limits.data_max, most_data), len(table))
 
     def array(value: Any) -> Any:
@@ -116,7 +116,7 @@ def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder 
         arrivals=arrivals,
         channel=channel,
         accuracy_mapping=build_accuracy_mapping(scenario.accuracy.mapping),
-        worst_case=envelope,
+        worst_case=worst_case,
         iterations=array(scenario.training.iterations),
         update_bits=array(scenario.training.update_bits),
         bandwidth_hz=array(scenario.channel.bandwidth_hz),

@@ -1,4 +1,4 @@
-"""The shared vocabulary of shapes: one value a fleet, one value a device."""
+"""Shared type aliases of arrays: one value per fleet, or one value per device."""
 
 from __future__ import annotations
 

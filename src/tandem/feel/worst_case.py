@@ -1,6 +1,6 @@
-"""The envelope: what each device can be sure to manage inside a round, in the worst case planned for.
+"""Worst-case limits of each device in a round, for the planned outage probability.
 
-Worked out once from the scenario, in double precision. The shield keeps every round inside it.
+They are computed once from the scenario, in double precision. The shield keeps every round within them.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ SAFETY_MARGIN = 1e-3
 
 
 class WorstCase(eqx.Module):
-    """Bounds that hold in every round but for the outage planned for."""
+    """Bounds that hold in every round, except with the planned outage probability."""
 
-    round_limit_s: Scalar  # the longest round no queue overflows in; at most L_max
-    worst_gain: PerDevice  # h / sigma^2 a device is sure of
+    round_limit_s: Scalar  # the longest round in which no queue overflows; at most L_max
+    worst_gain: PerDevice  # the lowest h / sigma^2
     worst_arrivals: PerDevice  # requests in the longest round
-    queue_limit: PerDevice  # the longest queue a device is sure to serve within the shortest round
+    queue_limit: PerDevice  # the longest queue that the device can serve within the shortest round
     max_trainable_data: PerDevice  # the most samples it can train on and still upload in time
-    max_trainers: PerDevice  # with how many (itself counted) it can share the uplink
+    max_trainers: PerDevice  # the most trainers (including itself) that can share the uplink
 
 
 def build_worst_case(
     scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel
 ) -> WorstCase:
-    """Derive the envelope from the scenario's limits and its worst channel and arrivals."""
+    """Derive the worst-case limits from the scenario's limits and its worst-case channel and arrivals."""
     limits, shield, training = scenario.limits, scenario.shield, scenario.training
     worst_gain = channel.worst_gain(shield.outage)
     # Every round lasts at least the slot, so an inference that fits the slot fits any round. Without a slot, only a
-    # round without trainers is sure to last.
+    # round without trainers has a minimum duration.
     shortest_s = limits.round_floor_s or limits.idle_round_s
     serviceable = devices.frequency_max_hz * shortest_s / devices.inference_cycles_per_request
     queue_limit = np.minimum(limits.queue_max, serviceable) * (1 - SAFETY_MARGIN)
@@ -58,7 +58,7 @@ def build_worst_case(
 
 
 def _longest_round(arrivals: ArrivalProcess, queue_limit: Column, round_max_s: float, outage: float) -> float:
-    """The longest round, up to L_max, whose arrivals fit into every queue; 0 if there is none."""
+    """Return the longest round, up to L_max, whose arrivals fit into every queue; 0 if there is none."""
     for duration_s in np.linspace(round_max_s, 0.0, 200, endpoint=False):
         if np.all(arrivals.upper_quantile(duration_s, outage) <= queue_limit):
             return float(duration_s)

@@ -1,4 +1,4 @@
-"""Files that are complete or not there: written beside their place, then moved into it."""
+"""Atomic writes: a file is written under a temporary name in the same folder, then moved to its final name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 def atomic_write(path: Path, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces ``path`` when the block ends without an error.
 
-    A symbolic link is followed: the file it points to is replaced, and the link stays. A folder, a device, a pipe or a
-    socket is refused with an InputError. With ``durable`` the file and its directory entry are flushed to disk, so that
-    the file survives a power cut.
+    A symbolic link is followed: the file it points to is replaced, and the link stays. Raises InputError for a folder,
+    a device, a pipe or a socket. With ``durable`` the file and its directory entry are flushed to disk, so that the
+    file survives a power cut.
     """
     check_replaceable(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -35,7 +35,7 @@ def atomic_write(path: Path, durable: bool = False) -> Iterator[Path]:
         yield temporary
         temporary.chmod(0o644)
         if durable:
-            _flush(temporary)  # before it is moved: otherwise a power cut could leave an empty file in its place
+            _flush(temporary)  # before it is moved: otherwise a power cut could leave an empty file
         temporary.replace(target)
         if durable:
             _flush(target.parent)
@@ -52,7 +52,7 @@ def _flush(path: Path) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse a path that exists and is not a regular file, or that this process prints to."""
+    """Raise InputError for a path that exists and is not a regular file, or that this process prints to."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def _kind(mode: int) -> str:
 
 @contextmanager
 def explain_write_errors(place: Path, fix: str | None = None, *, then: str | None = None) -> Iterator[None]:
-    """Turn an OSError of the block into an InputError that says what cannot be written, why, and what to do.
+    """Convert an OSError of the block into an InputError that says what cannot be written, why, and what to do.
 
     The fix is derived from the error if none is given. ``then`` says how to continue in the same place.
     """
@@ -89,7 +89,7 @@ def explain_write_errors(place: Path, fix: str | None = None, *, then: str | Non
 
 
 def reason(error: OSError) -> str:
-    """Return the system's words for an error, such as 'No space left on device'."""
+    """Return the system's message for an error, such as 'No space left on device'."""
     return os.strerror(error.errno) if error.errno else " ".join(str(error).split())
 
 
@@ -106,7 +106,7 @@ def _repair(error: OSError) -> str:
 
 
 def results_folder(folder: Path, *markers: str) -> Path:
-    """Create a folder for results, or take one that an earlier run of the same kind (with a marker in it) made."""
+    """Create a folder for results, or accept one of an earlier run of the same kind, which contains a marker."""
     fix = "choose another folder with --out"
     with explain_write_errors(folder, fix):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Advisory locks on files: only one process at a time works in a folder or on a file.
 
-The operating system releases a lock when its process ends, in whatever way.
+The operating system releases a lock when its process ends, also after a crash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes are then not kept apart
+except ImportError:  # Windows has no fcntl: there is no lock
     fcntl = None  # type: ignore[assignment]
 
 POLL_S = 0.05

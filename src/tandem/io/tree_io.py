@@ -1,6 +1,6 @@
 """Pytrees of arrays in safetensors files: each array under its path in the tree, with a note of metadata.
 
-The structure is not in the file: the reader gives it, and every array is checked against it.
+The structure is not in the file: the caller of ``restore_arrays`` gives it, and every array is checked against it.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def restore_arrays(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path)
 def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any], durable: bool = False) -> None:
     """Write arrays and a note; ``durable`` as in ``atomic_write``. Equal arrays give equal bytes."""
     with atomic_write(path, durable) as temporary:
-        # Not by save_file, which reports a full disk by an error of its own kind.
+        # Not by save_file, which reports a full disk with its own type of exception.
         temporary.write_bytes(save(arrays, metadata={NOTE: json.dumps(note)}))
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Read the arrays and the note."""
+    """Read the arrays and the note of a file."""
     fix = "restore it from a copy, or train again into another folder"
     try:
         with safe_open(path, framework="numpy") as file:

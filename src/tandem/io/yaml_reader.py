@@ -23,7 +23,7 @@ _FLOAT = re.compile(
 def read_yaml(text: str) -> Any:
     """Read like ``yaml.safe_load``, with numbers as in YAML 1.2.
 
-    Everything that cannot be read is a ``yaml.YAMLError``; so is a key given twice.
+    Raises ``yaml.YAMLError`` for text that cannot be read, and for a key that is given twice.
     """
     return yaml.load(text, _Loader)
 
@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        # A few lines of aliases to aliases stand for billions of values, and an alias may hold itself.
+        # A few lines of nested aliases can expand to billions of values, and an alias may contain itself.
         if self.check_event(yaml.AliasEvent):
             raise _problem("aliases are not supported, write the values out or share them by fleet.defaults", mark)
         if self._depth == MAX_DEPTH:
@@ -82,7 +82,7 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except yaml.YAMLError:
             raise
-        except Exception:  # PyYAML lets through what int(), date() and the like raise
+        except Exception:  # PyYAML does not catch the exceptions of int(), date() and similar functions
             kind = node.tag.rpartition(":")[2]
             raise _problem(f"there is a value that is not a valid {kind}, put it in quotes", node.start_mark) from None
 

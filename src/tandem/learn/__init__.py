@@ -1,4 +1,4 @@
-"""Algorithms that train Pareto fronts of policies: PPO with a vector critic, and what is built on it."""
+"""Algorithms that train Pareto fronts of policies: PPO with a vector critic, and algorithms based on it."""
 
 from tandem.learn.algorithm import Algorithm, Candidates, ChunkResult, Stage
 from tandem.learn.config import AlgorithmConfig

@@ -1,4 +1,4 @@
-"""The interface of multi-objective algorithms, with which one loop trains, saves and resumes them all.
+"""The interface of multi-objective algorithms, by which one loop trains, saves and resumes all of them.
 
 An algorithm runs through stages of training steps, a chunk of steps at a time. Its state is a tree of arrays and a
 function of the seed alone, so that a saved state can be continued as if training had not stopped.
@@ -38,18 +38,18 @@ class Stage:
 
     @classmethod
     def from_steps(cls, name: str, steps: int, rounds_per_step: int) -> Stage:
-        """Divide steps into chunks of equal length, and drop the rest: another length would compile again."""
+        """Divide steps into chunks of equal length, without the remainder, since another length would compile again."""
         chunk = max(1, steps // CHUNKS_PER_STAGE)
         return cls(name, steps // chunk, chunk, rounds_per_step)
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole stage."""
+        """The number of steps of the whole stage."""
         return self.chunks * self.steps
 
     @property
     def rounds(self) -> int:
-        """Environment rounds of the whole stage."""
+        """The number of environment rounds of the whole stage."""
         return self.total_steps * self.rounds_per_step
 
 
@@ -80,7 +80,7 @@ class Candidates(eqx.Module):
         preferences: Float[Array, "candidates 3"],
         valid: Bool[Array, " candidates"],
     ) -> Candidates:
-        """Make candidates with one network each, all trained in the first stage."""
+        """Create candidates with one network each, all trained in the first stage."""
         count = valid.shape[0]
         stage, objective = jnp.zeros(count, jnp.int32), jnp.full(count, NO_OBJECTIVE, jnp.int32)
         return cls(networks, normalisers, jnp.arange(count), preferences, stage, objective, valid)
@@ -93,7 +93,7 @@ class Algorithm(ABC):
     summary: ClassVar[str]
     config_type: ClassVar[type[AlgorithmConfig]]
     presets: ClassVar[dict[str, dict[str, Any]]]
-    sampling: ClassVar[Sampling] = "deterministic"  # what its policies sample when they are deployed
+    sampling: ClassVar[Sampling] = "deterministic"  # the sampled part of an action when its policies are deployed
 
     def __init__(
         self, environment: Environment, config: AlgorithmConfig, environments: tuple[Environment, ...] = ()
@@ -118,14 +118,14 @@ class Algorithm(ABC):
 
     @abstractmethod
     def init_network(self, key: RandomKey) -> ActorCritic:
-        """Make an untrained network of the kind that the algorithm trains."""
+        """Create an untrained network of the kind that the algorithm trains."""
 
     @abstractmethod
     def init(self, key: RandomKey) -> Any:
-        """Make the state before the first step."""
+        """Create the state before the first step."""
 
     def begin_stage(self, stage: int, state: Any) -> Any:
-        """Turn the last state of a stage into the first of the next, ``stage``; by default they are the same.
+        """Convert the last state of a stage into the first state of the next, ``stage``; by default they are the same.
 
         The function is pure, so that its result's shape is known without running it.
         """
@@ -153,12 +153,12 @@ class Algorithm(ABC):
 
     @property
     def validation_rounds(self) -> int:
-        """Environment rounds reserved for validation."""
+        """The number of environment rounds reserved for validation."""
         return self.max_candidates * self.config.validation_episodes * self.environment.rounds
 
     @property
     def training_rounds(self) -> int:
-        """Environment rounds of all stages."""
+        """The number of environment rounds of all stages."""
         return sum(stage.rounds for stage in self.stages)
 
     def steps_within_budget(self, rounds: int, rounds_per_step: int, stage: str) -> int:

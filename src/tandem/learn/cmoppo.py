@@ -69,7 +69,7 @@ class CMOPPO(ScalarisedPPO):
         return PopulationState(train_states, objectives, archive, next_key)
 
     def _surrogates(self, archive: Archive, parents: Array, objectives: Array) -> BarrierSurrogate:
-        """Problem P3 for each parent and objective, with returns normalised by the ranges of the current front."""
+        """Return problem P3 for each parent and objective; the ranges of the current front normalise the returns."""
         low, span = normalisation_ranges(archive)
         count = len(parents)
 

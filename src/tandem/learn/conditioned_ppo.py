@@ -1,7 +1,7 @@
 """Preference-conditioned PPO: one network for every preference and every fleet size.
 
-Each episode samples a preference, which the network is given and which weights its advantages. What is learned for one
-preference helps its neighbours, so the whole budget trains one network, which can follow any preference afterwards.
+Each episode samples a preference, which is an input of the network and weights the advantages. Training for one
+preference also improves similar ones, so the whole budget trains one network, which supports any preference.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ConditionedPPO(Algorithm):
         return self.config.ppo_config(self.stages[0].total_steps * len(self.environments), self.config.dirichlet_alpha)
 
     def init(self, key: RandomKey) -> TrainState:
-        """Make a population of one."""
+        """Create the state before the first step: a population of one."""
         network = self.init_network(fold_stream(key, LearnerStream.NETWORK))
         equal = jnp.full(3, 1 / 3)
         return tree_stack(
@@ -84,7 +84,7 @@ class ConditionedPPO(Algorithm):
 def run_conditioned_steps(
     environments: tuple[Environment, ...], state: TrainState, config: PPOConfig, steps: int
 ) -> tuple[TrainState, ChunkResult]:
-    """Make some training steps of a population of one, each in every environment in turn."""
+    """Run some training steps of a population of one; each step uses every environment in turn."""
     mesh = population_mesh(environments[0], 1, config)
     result: tuple[TrainState, ChunkResult] = _run_steps(environments, replicate(state, mesh), config, steps, mesh)
     return result

@@ -16,14 +16,14 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
-# Whose probability ratio is clipped: that of each device, or, as in the paper, that of the whole fleet's action.
+# The probability ratio that is clipped: that of each device, or, as in the paper, that of the whole fleet's action.
 RatioScope = Literal["device", "fleet"]
 
 
 class PPOConfig(eqx.Module):
     """Hyperparameters of PPO as a pytree, made by ``AlgorithmConfig.ppo_config``.
 
-    Numbers that may be swept are leaves; what shapes the program is static.
+    Numbers that may be swept are leaves; fields that determine the program are static.
     """
 
     learning_rate: Scalar | float
@@ -55,7 +55,7 @@ class AlgorithmConfig(ConfigModel):
     gamma: Annotated[float, Field(gt=0, lt=1)] = 0.99  # discount
     gae_lambda: Share = 0.95  # lambda of the advantage estimate
     clip_eps: Annotated[float, Field(gt=0, lt=1)] = 0.1  # epsilon of the clipped probability ratio
-    ratio_scope: RatioScope = "device"  # whose probability ratio is clipped
+    ratio_scope: RatioScope = "device"  # scope of the probability ratio that is clipped
     shared_credit: Share = 0.3  # share of the other devices' advantages that a device's action is credited with
     ent_coef: NonNegative = 0.03  # weight of the entropy in the loss
     vf_coef: NonNegative = 0.5  # weight of the value error in the loss
@@ -67,10 +67,10 @@ class AlgorithmConfig(ConfigModel):
     tolerance: Share = 0.01  # largest share of rounds with a violation that a policy of the front may have
     # Reference point of the hypervolume: accuracy, latency (s), energy (J).
     reference_point: tuple[Finite, Finite, Finite] = (0.0, 5.0, 44.0)
-    shield: bool | None = None  # on or off; None: as the scenario says
+    shield: bool | None = None  # on or off; None: as in the scenario
 
     def ppo_config(self, steps: int, dirichlet_alpha: float | None = None) -> PPOConfig:
-        """Make the hyperparameters of a policy that is trained for this many steps."""
+        """Return the hyperparameters of PPO for a policy that is trained for this many steps."""
         updates = steps * self.update_epochs * self.num_minibatches
         return PPOConfig(
             learning_rate=self.learning_rate,

@@ -16,7 +16,7 @@ from tandem.tree import tree_length, tree_zeros
 
 
 class Snapshot(eqx.Module):
-    """What training needs to continue from a policy with another surrogate."""
+    """A policy with the state that training needs to continue from it with another surrogate."""
 
     network: ActorCritic
     normaliser: ObservationNormaliser
@@ -35,7 +35,7 @@ class PolicyArchive(eqx.Module):
 
     @classmethod
     def init(cls, capacity: int, like: Snapshot) -> PolicyArchive:
-        """Make an empty archive for stacks of snapshots like this one."""
+        """Create an empty archive for stacks of snapshots like this one."""
         return cls(Archive.init(capacity), tree_zeros(capacity, like), jnp.zeros(capacity, jnp.int32))
 
     def insert(

@@ -48,7 +48,7 @@ def override_config(
 
 
 def get_algorithm(name: str) -> type[Algorithm]:
-    """Return the algorithm of a name."""
+    """Return the algorithm with a name; raises InputError if there is none."""
     if name not in ALGORITHMS:
         raise InputError(f"algorithm {name}: is not known; {did_you_mean(name, ALGORITHMS)}.")
     return ALGORITHMS[name]

@@ -1,6 +1,6 @@
 """S-PPO and R+PPO: one policy for each of several preferences, all trained in one program.
 
-The first stage of C-MOPPO, of PG-MORL and of the evolutionary algorithms is the same, so they extend this.
+C-MOPPO, PG-MORL and the evolutionary algorithms have the same first stage, so they are subclasses of ``ScalarisedPPO``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ScalarisedPPO(Algorithm):
 
     @property
     def _rounds_per_step(self) -> int:
-        """Environment rounds of one step of initialisation."""
+        """The number of environment rounds of one step of initialisation."""
         return self.config.num_preferences * self.config.num_envs * self.environment.rounds
 
     @property
@@ -114,7 +114,7 @@ class ScalarisedPPO(Algorithm):
         return self.config.ppo_config(self.stages[stage].total_steps)
 
     def init(self, key: RandomKey) -> PopulationState:
-        """Make the state before Pareto initialisation: an untrained network for every preference."""
+        """Create the state before Pareto initialisation: an untrained network for every preference."""
         preferences = jnp.asarray(interior_simplex(self.config.num_preferences, self.config.min_weight), float)
         keys = jax.random.split(key, self.config.num_preferences + 1)
         config = self.ppo_config(0)
@@ -167,7 +167,7 @@ class RandomModePPO(ScalarisedPPO):
 def run_population_steps(
     environment: Environment, state: State, config: PPOConfig, stage: Int[Array, ""], steps: int
 ) -> tuple[State, ChunkResult]:
-    """Make some training steps of every member, each of which is offered to the archive as it was before the update."""
+    """Run some training steps of every member; each step offers the policies before the update to the archive."""
     mesh = population_mesh(environment, tree_length(state.train_states), config)
     result: tuple[State, ChunkResult] = _run_steps(environment, replicate(state, mesh), config, stage, steps, mesh)
     return result

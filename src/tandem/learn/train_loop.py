@@ -1,4 +1,4 @@
-"""The training loop: an algorithm from its first or a saved state to its end, one chunk of steps at a time."""
+"""The training loop: it runs an algorithm from its first or a saved state, one chunk of steps at a time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ChunkProgress:
 
 
 def init_checkpoint(algorithm: Algorithm, seeds: int | Sequence[int]) -> Checkpoint:
-    """Make the checkpoint before the first step, for one seed or for several that are trained in one program.
+    """Create the checkpoint before the first step, for one seed or for several that are trained in one program.
 
     A GPU that one seed would leave partly idle trains several in about the same time.
     """
@@ -147,7 +147,7 @@ def validate(algorithm: Algorithm, checkpoint: Checkpoint, seed: int) -> Validat
 
 @eqx.filter_jit
 def extract_candidates(algorithm: Algorithm, state: Any) -> tuple[Candidates, NeuralPolicy]:
-    """Return the candidates of a state and their policies, in one program: otherwise each array would be one."""
+    """Return the candidates of a state and their policies. One compiled program extracts all arrays."""
     candidates = algorithm.candidates(state)
     return candidates, algorithm.policies(candidates)
 

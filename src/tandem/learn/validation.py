@@ -19,7 +19,7 @@ ROUNDING = 1e-6  # violation rates are sums in single precision
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """The validated candidates, and those of them that make the front."""
+    """The validated candidates, and those of them that form the front."""
 
     candidates: Candidates
     policies: NeuralPolicy  # stacked, one for each candidate

@@ -1,6 +1,6 @@
 """Crowding distance, and the choice of policies to extend (Algorithm 2).
 
-Three decisions where the paper leaves room:
+Three decisions where the paper is not specific:
 
 - *Ties.* Policies equal in objective i are sorted by the objectives after it, cyclically. So a distance depends on the
   set alone and not on the order in which its policies are stored.
@@ -8,8 +8,8 @@ Three decisions where the paper leaves room:
   literally, Algorithm 2 with three objectives and N_ext up to six extends extremes only. Here the best policy of each
   objective may take one place, and together they take at most half of the places; the interior comes next, and other
   extremes last. Where extremes are compared with each other, the missing gap is taken to equal the one that is there.
-- *Repetition.* Policies rank by how often they were extended before anything else: none is extended again while
-  another waits for its first time.
+- *Repetition.* Policies are sorted first by how often they were extended: no policy is extended again before every
+  other has been extended once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tandem.pareto.types import Array, Counts, Mask, PerPoint, Points
 
 
 class NeighbourGaps(NamedTuple):
-    """How far each point of a set is from its neighbours; zero and False for rows that are not in the set."""
+    """The distances of each point of a set from its neighbours; zero and False for rows that are not in the set."""
 
     distance: PerPoint  # Eq. (CD), always finite: an extreme's missing gap equals the one it has
     extreme: Mask  # lowest or highest in some objective
@@ -36,7 +36,7 @@ class NeighbourGaps(NamedTuple):
 
 @jax.jit
 def crowding_distance(points: Points, valid: Mask | None = None) -> PerPoint:
-    """CD = sum_i (Z_i(l+1) - Z_i(l-1)) / (Z_i,max - Z_i,min), infinite for extremes; 0 for rows not in the set.
+    """Compute CD = sum_i (Z_i(l+1) - Z_i(l-1)) / (Z_i,max - Z_i,min), infinite for extremes; 0 for rows not in the set.
 
     An objective in which all points are equal adds nothing and has no extremes; so a lone point has distance 0.
     """
@@ -48,7 +48,7 @@ def crowding_distance(points: Points, valid: Mask | None = None) -> PerPoint:
 def select_for_extension(
     points: Points, valid: Mask | None, count: int, times_selected: Counts | None = None
 ) -> Int[Array, " {count}"]:
-    """Algorithm 2: the indices of the ``count`` least crowded policies, in order; -1 where the set has no more.
+    """Return the indices of the ``count`` least crowded policies, in order; -1 if the set has fewer (Algorithm 2).
 
     Dominated policies are not removed: leave them out of ``valid``. Ties go to the lower index.
     """

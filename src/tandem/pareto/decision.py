@@ -50,7 +50,7 @@ def pick(
         chosen = knee_point(rows[allowed])
         merit = "the knee, beyond which more of one objective costs much of the others"
     else:
-        # The scale is that of the whole front, so that a limit does not change what a weight means.
+        # The scale is that of the whole front, so that a limit does not change the meaning of a weight.
         chosen = best_for_preference(preference, rows[allowed], Ranges.from_points(rows[nondominated_indices(rows)]))
         shares = ", ".join(f"{weight:.3g}" for weight in _normalise_weights(preference))
         merit = f"the best for weights {shares} of accuracy, latency and energy"
@@ -83,7 +83,7 @@ def knee_point(points: ArrayLike) -> int:
 
 
 def best_for_preference(preference: ArrayLike, points: ArrayLike, ranges: Ranges | None = None) -> int:
-    """argmax over non-dominated z of w . z, with z normalised to ``ranges`` (of the front itself, if not given).
+    """Return argmax over non-dominated z of w . z, with z normalised to ``ranges`` (by default those of the front).
 
     Ties, which zero weights cause, go to the largest sum of normalised objectives, then to the first.
     """
@@ -196,7 +196,7 @@ def _explain_unmet_limits(points: HostPoints, limits: Sequence[_Limit]) -> str:
 
 
 def _describe_unmet_limit(points: HostPoints, limit: _Limit, kept: Sequence[_Limit]) -> str:
-    # Rounded to the side on which the limit is met, so that the value in the message leads to a policy.
+    # Rounded to the side on which the limit is met, so that at least one policy meets the value in the message.
     rounding = ROUND_FLOOR if limit.is_minimum else ROUND_CEILING
     attainable = limit.format(limit.best(points[_meets_limits(points, kept)]), rounding)
     others = " and ".join(other.describe() for other in kept)

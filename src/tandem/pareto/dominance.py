@@ -15,7 +15,7 @@ from tandem.pareto.types import Array, Counts, Indices, Mask, Points
 
 @jax.jit
 def dominates(a: Float[Array, "*#batch objectives"], b: Float[Array, "*#batch objectives"]) -> Bool[Array, "*#batch"]:
-    """a dominates b: no worse in all objectives and strictly better in at least one. Leading axes broadcast."""
+    """Return whether a dominates b: not worse in any objective, and strictly better in one. Leading axes broadcast."""
     return jnp.all(a >= b, axis=-1) & jnp.any(a > b, axis=-1)
 
 
@@ -47,7 +47,7 @@ def nondominated_indices(points: ArrayLike) -> Indices:
 
 @jax.jit
 def pareto_rank(points: Points, valid: Mask | None = None) -> Counts:
-    """Non-dominated sorting: rank 0 for the front, 1 for the front of the rest, and so on.
+    """Return ranks by non-dominated sorting: 0 for the front, 1 for the front of the rest, and so on.
 
     Equal points have equal rank. Rows that are not in the set come last: their rank is the number of rows.
     """

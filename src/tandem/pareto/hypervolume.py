@@ -17,7 +17,7 @@ from tandem.pareto.types import Array, Candidates, Mask, PerCandidate, PerPoint,
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
-    """HV = Lambda(union over z in Psi of {z' : z > z' > z_ref}). On the host, in double precision.
+    """Compute HV = Lambda(union over z in Psi of {z' : z > z' > z_ref}), on the host in double precision.
 
     A point that is not better than the reference in every objective contributes nothing.
     """
@@ -33,12 +33,12 @@ def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
 def hypervolume_improvement(
     points: Points3, valid: Mask | None, candidates: Candidates, reference: Point3
 ) -> PerCandidate:
-    """HV(Psi and z) - HV(Psi) for each candidate z; O(n^2) each.
+    """Compute HV(Psi and z) - HV(Psi) for each candidate z; O(n^2) each.
 
-    The points are sorted once for all candidates: a candidate cuts their coordinates off, which changes no order. The
-    third objective is swept from its highest point down, over columns of the first. A candidate gains what its box
-    holds above the stairs of the points, and what it holds beyond the last of them. Only positive volumes are added up,
-    so small gains keep their digits.
+    The points are sorted once for all candidates, since clipping their coordinates to a candidate keeps their order.
+    The third objective is swept from its highest point down, over columns of the first. The improvement is the volume
+    of the candidate's box above the staircase of the points, and beyond the last of them. Only positive volumes are
+    added, so small improvements keep their precision.
     """
     inside = valid_mask(points, valid) & jnp.all(points > reference, axis=1)
     above = jnp.where(inside[:, None], points - reference, 0.0)

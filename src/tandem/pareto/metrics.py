@@ -20,7 +20,7 @@ from tandem.pareto.types import Array, Candidates, HostPoints, Mask, PerCandidat
 
 
 def sparsity(points: ArrayLike, ranges: Ranges | None = None) -> float:
-    """SP = 1/(|Psi|-1) sum_i sum_l (Z_i(l+1) - Z_i(l))^2 over sorted values; 0 for fewer than two points.
+    """Compute SP = 1/(|Psi|-1) sum_i sum_l (Z_i(l+1) - Z_i(l))^2 over sorted values; 0 for fewer than two points.
 
     The paper's sum adds objectives in their own units, so the one with the largest numbers dominates it. This is the
     default; with ``ranges`` the sum is taken over normalised objectives. Dominated points are not removed.
@@ -33,7 +33,7 @@ def sparsity(points: ArrayLike, ranges: Ranges | None = None) -> float:
 
 
 def expected_utility(points: ArrayLike, weights: ArrayLike, ranges: Ranges) -> float:
-    """EU = mean over w of max over z of w . z, with z normalised: what a user of unknown preference can expect.
+    """Compute EU = mean over w of max over z of w . z, with z normalised: the mean utility for a random preference.
 
     NaN for a front without points.
     """
@@ -55,9 +55,9 @@ def _finite(points: ArrayLike) -> HostPoints:
 
 @jax.jit
 def sparsity_if_added(points: Points3, valid: Mask | None, candidates: Candidates) -> PerCandidate:
-    """SP of the non-dominated among the points and one candidate, for each candidate; O(n) each.
+    """Compute SP of the non-dominated points of the set with one candidate added, for each candidate; O(n) each.
 
-    The points are sorted once for all candidates. As in ``sparsity``, a set of fewer than two points has 0.
+    The points are sorted once for all candidates. As in ``sparsity``, a set of fewer than two points has SP = 0.
     """
     alive = is_nondominated(points, valid)
     beaten = dominates(candidates[:, None], points[None]) & valid_mask(candidates)[:, None]

@@ -39,12 +39,12 @@ def as_points(points: ArrayLike) -> HostPoints:
 
 
 def finite_rows(points: HostPoints) -> HostMask:
-    """Return the mask of the points that count: one with a NaN or an infinity comes from a failed evaluation."""
+    """Return the mask of the finite points: a NaN or an infinity comes from a failed evaluation."""
     return np.asarray(np.isfinite(points).all(axis=1))
 
 
 def normalise(points: ArrayLike, ranges: Ranges) -> HostPoints:
-    """(z - low) / (high - low) in each objective; 0 in an objective without a range, which cannot rank points."""
+    """Compute (z - low) / (high - low) in each objective; 0 in an objective with an empty range."""
     low, high = (np.asarray(bound, np.float64) for bound in ranges)
     span = high - low
     scaled = (as_points(points) - low) / np.where(span > 0, span, 1.0)

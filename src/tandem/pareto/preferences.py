@@ -13,9 +13,10 @@ REFINEMENT = 6
 
 
 def simplex_grid(divisions: int) -> HostPoints:
-    """All w with w_i a multiple of 1/divisions and sum_i w_i = 1 (Das and Dennis): (d+1)(d+2)/2 rows, corners included.
+    """Return all w with w_i a multiple of 1/divisions and sum_i w_i = 1 (Das and Dennis), corners included.
 
-    For expected utility, where a user may value one objective only.
+    There are (d+1)(d+2)/2 rows for d divisions. The grid is for expected utility, where a user may prefer a single
+    objective.
     """
     if divisions < 1:
         raise InputError(f"divisions is {divisions}; give 1 or more.")
@@ -24,7 +25,7 @@ def simplex_grid(divisions: int) -> HostPoints:
 
 
 def interior_simplex(count: int, min_weight: float = 0.05) -> HostPoints:
-    """``count`` weights omega_i with sum_j omega_ij = 1 and omega_ij >= min_weight > 0: the set Omega of the paper.
+    """Return the set Omega of the paper: ``count`` weights, sum_j omega_ij = 1 and omega_ij >= min_weight > 0.
 
     If a grid has exactly ``count`` points (1, 3, 6, 10, 15, ...), it is that grid, contracted towards the centre until
     the smallest component is ``min_weight``. Other counts have the corners, then always the point farthest from those
@@ -40,7 +41,7 @@ def interior_simplex(count: int, min_weight: float = 0.05) -> HostPoints:
     divisions = 1
     while (size := (divisions + 1) * (divisions + 2) // 2) < count:
         divisions += 1
-    # Finer by REFINEMENT: every centre and midpoint that the farthest point could be is on the grid.
+    # Finer by REFINEMENT, so that every centre and midpoint, where the farthest point can be, is on the grid.
     spread = simplex_grid(divisions) if size == count else _farthest_first(simplex_grid(REFINEMENT * divisions), count)
     pulled = min_weight + (1 - NUM_OBJECTIVES * min_weight) * spread
     return np.asarray(pulled / pulled.sum(axis=1, keepdims=True))

@@ -23,7 +23,7 @@ class ObjectiveScaler(eqx.Module):
 
     @classmethod
     def from_archive(cls, archive: Archive) -> ObjectiveScaler:
-        """Take the ranges of a front with at least one policy."""
+        """Create a scaler with the ranges of a front that has at least one policy."""
         lowest = jnp.min(jnp.where(archive.valid[:, None], archive.points, jnp.inf), axis=0)
         highest = jnp.max(jnp.where(archive.valid[:, None], archive.points, -jnp.inf), axis=0)
         magnitude = jnp.maximum(jnp.abs(lowest), jnp.abs(highest))

@@ -1,4 +1,4 @@
-"""What decides: hand-written rules, and networks with their distributions and normalisation."""
+"""Policies: hand-written heuristics, and networks with their distributions and normalisation."""
 
 from tandem.policy.base import Policy
 from tandem.policy.distributions import ActionDistribution, RawAction

@@ -14,4 +14,4 @@ class Policy(Protocol):
     """A heuristic or a trained network. It is a pytree, so that it can be traced and stacked."""
 
     def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
-        """Decide for every device at the start of a round."""
+        """Return the action of every device at the start of a round."""

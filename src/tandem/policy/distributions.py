@@ -48,13 +48,13 @@ class LogitNormal(eqx.Module):
         return self.location + jnp.exp(self.log_scale) * noise
 
     def log_prob(self, x: PerDevice) -> PerDevice:
-        """log p(a) at a = sigmoid(x): log density of the normal, minus log |da/dx| = log a + log(1 - a)."""
+        """Compute log p(a) at a = sigmoid(x): log density of the normal, minus log |da/dx| = log a + log(1 - a)."""
         deviation = (x - self.location) * jnp.exp(-self.log_scale)
         normal = -0.5 * deviation * deviation - self.log_scale - 0.5 * math.log(2 * math.pi)
         return normal + jnp.abs(x) + 2 * jnp.log1p(jnp.exp(-jnp.abs(x)))
 
     def entropy(self) -> PerDevice:
-        """-E[log p(a)]: the normal's entropy, minus E[softplus(x) + softplus(-x)]. At most 0, if a is uniform.
+        """Compute -E[log p(a)]: the normal's entropy, minus E[softplus(x) + softplus(-x)]; at most 0, if a is uniform.
 
         That expectation has no closed form, but has one for each part of the mixture, whose variance adds to that of x.
         The error is below 1e-4 for any location and scale.
@@ -80,7 +80,7 @@ class ActionDistribution(eqx.Module):
 
     @classmethod
     def from_parameters(cls, parameters: PerDevice) -> ActionDistribution:
-        """Make the distribution from a network's output, [devices, 5]."""
+        """Create the distribution from a network's output, [devices, 5]."""
         mode, power, power_scale, frequency, frequency_scale = jnp.moveaxis(parameters, -1, 0)
         return cls(
             mode_logit=mode,
@@ -99,7 +99,7 @@ class ActionDistribution(eqx.Module):
         return RawAction((self.mode_logit > 0) & action_mask, self.power.location, self.frequency.location)
 
     def log_prob(self, raw_action: RawAction, action_mask: DeviceFlags) -> PerDevice:
-        """log pi(a_n|s) of each device; devices are independent, so the sum is that of the fleet."""
+        """Compute log pi(a_n|s) of each device; devices are independent, so the sum is that of the fleet."""
         mode = jax.nn.log_sigmoid(jnp.where(raw_action.train, self.mode_logit, -self.mode_logit))
         power = self.power.log_prob(raw_action.power_logit)
         return (
@@ -109,7 +109,7 @@ class ActionDistribution(eqx.Module):
         )
 
     def entropy(self, action_mask: DeviceFlags) -> Scalar:
-        """Entropy of the whole fleet's action; that of power is weighted by the probability of training."""
+        """Compute the entropy of the whole fleet's action; that of power is weighted by the probability of training."""
         p = jnp.where(action_mask, jax.nn.sigmoid(self.mode_logit), 0.0)
         mode = p * -jax.nn.log_sigmoid(self.mode_logit) + (1 - p) * -jax.nn.log_sigmoid(-self.mode_logit)
         by_device = jnp.where(action_mask, mode, 0.0) + p * self.power.entropy() + self.frequency.entropy()
@@ -117,7 +117,7 @@ class ActionDistribution(eqx.Module):
 
 
 def _stretched_sigmoid(logit: PerDevice) -> PerDevice:
-    """Sigmoid, stretched a little and clipped to [0, 1].
+    """Apply the sigmoid, stretched by ``STRETCH`` and clipped to [0, 1].
 
     The best clock frequency is often the lowest, which a plain sigmoid only approaches.
     """

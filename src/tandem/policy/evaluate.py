@@ -84,7 +84,7 @@ def unstack(means: EpisodeMeans) -> Iterator[EpisodeMeans]:
 
 
 def padded_batches(count: int, size: int, fewest: int = 1) -> Iterator[tuple[Any, int]]:
-    """Split ``range(count)`` into index arrays of equal length, and say how many entries of each are not padding.
+    """Split ``range(count)`` into index arrays of equal length, each with the number of entries that are not padding.
 
     A batch that is not full is padded, so that one compiled program serves all. A count below ``size`` is padded to a
     power of two, and at least to ``fewest``: few lengths, and so few programs, serve all counts.
@@ -102,7 +102,7 @@ def _remove_padding(means: EpisodeMeans, policies: int, episodes: int) -> Episod
 
 @eqx.filter_jit
 def _select(policies: NeuralPolicy, which: Array) -> NeuralPolicy:
-    """Index in one program: otherwise each array of the policies would be one."""
+    """Index all arrays of the policies in one compiled program, instead of one program for each array."""
     return tree_index(policies, which)
 
 

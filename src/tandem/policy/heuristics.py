@@ -1,7 +1,7 @@
 """Heuristics: hand-written policies, the baseline that every learned policy must beat.
 
-A heuristic is a small pytree of its parameters. It uses only what the edge server knows at the start of a round.
-Parameters are leaves, so that a sweep over them is a ``vmap``.
+A heuristic is a small pytree of its parameters. It uses only the information of the edge server at the start of a
+round. Parameters are leaves, so that a sweep over them is a ``vmap``.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Heuristic(eqx.Module):
 
     @abstractmethod
     def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
-        """Decide for every device."""
+        """Return the action of every device."""
 
 
 class RandomHeuristic(Heuristic):
-    """Train with a fixed probability; power and frequency are uniform. Violates constraints without the shield."""
+    """Training with a fixed probability; power and frequency are uniform. Violates constraints without the shield."""
 
     summary: ClassVar[str] = "each device trains with a fixed probability; power and frequency are uniform"
     train_chance: Parameter = 0.5
@@ -52,7 +52,7 @@ class RandomHeuristic(Heuristic):
 
 
 class ServeUntilFull(Heuristic):
-    """Serve until the buffer is full, then train: the fewest switches and the oldest models."""
+    """Serving until the buffer is full, then training: the fewest switches and the oldest models."""
 
     summary: ClassVar[str] = "a device serves until its buffer is full, then trains once"
     power: Parameter = 1.0
@@ -63,7 +63,7 @@ class ServeUntilFull(Heuristic):
 
 
 class RoundRobin(Heuristic):
-    """In each round the next ``trainers`` devices train, in turn, whatever their state."""
+    """Training by the next ``trainers`` devices in each round, in turn, whatever their state."""
 
     summary: ClassVar[str] = "a fixed number of devices train each round, in turn"
     trainers: Parameter = 2.0
@@ -78,7 +78,7 @@ class RoundRobin(Heuristic):
 
 
 class Threshold(Heuristic):
-    """Train as soon as the buffer holds a share of what a device can train on in one round."""
+    """Training as soon as the buffer holds a given share of the samples that a device can train on in one round."""
 
     summary: ClassVar[str] = "a device trains as soon as its buffer holds a share of what it can train on in one round"
     data_share: Parameter = 0.3
@@ -90,11 +90,11 @@ class Threshold(Heuristic):
 
 
 class DriftPlusPenalty(Heuristic):
-    """Lyapunov optimisation: in each round take the action that least increases backlogs plus weighted cost.
+    """Lyapunov optimisation: in each round the action that least increases backlogs plus weighted cost.
 
-    Backlogs are the request queue and the data buffer, relative to what a device can hold; drift is the change of half
-    their squares. Costs are the objectives of the round, relative to the paper's reference point (1, 5 s, 44 J). The
-    accuracy that training gains shows in later rounds, and is counted for ``horizon`` of them.
+    Backlogs are the request queue and the data buffer, relative to a device's capacities; drift is the change of half
+    their squares. Costs are the objectives of the round, relative to the paper's reference point (1, 5 s, 44 J).
+    Training increases the accuracy of later rounds, of which ``horizon`` are counted.
     """
 
     summary: ClassVar[str] = "Lyapunov optimisation: in each round the least growth of backlogs plus weighted cost"

@@ -1,7 +1,7 @@
 """Actor-critic networks: from the features of a fleet to a distribution over actions and three values.
 
 A network is a class with ``init(environment, key)`` and ``__call__(features, preference)``, which returns an
-``ActorCriticOutput``, and an entry in ``NETWORKS``. Learners use nothing else of it.
+``ActorCriticOutput``, and an entry in ``NETWORKS``. Learners use only these two methods.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ActorCritic(eqx.Module):
     @classmethod
     @abstractmethod
     def init(cls, environment: Environment, key: RandomKey) -> ActorCritic:
-        """Make an untrained network for an environment."""
+        """Create an untrained network for an environment."""
 
     @abstractmethod
     def __call__(self, features: Features, preference: Preference) -> ActorCriticOutput:
@@ -120,7 +120,7 @@ def summable(codes: Codes) -> Codes:
 
     Multiples of 2^-k, with N 2^k within the significand, add up without rounding, so that a permuted fleet has the same
     mean to the last bit. The mean is off by 2^-(k+1) at most: in single precision 1e-6 with N = 10, 6e-5 with N = 1000.
-    Its derivative is that of the identity: the derivative of a staircase would be useless.
+    Its derivative is that of the identity, since the derivative of a step function is zero.
     """
     places = 2.0 ** int(np.finfo(codes.dtype).nmant - (codes.shape[0] - 1).bit_length())
     return jnp.round(codes * places) / places

@@ -17,7 +17,7 @@ from tandem.policy.features import Features, extract_features
 from tandem.policy.networks import ActorCritic, ActorCriticOutput, Preference
 from tandem.policy.running_stats import RunningStats
 
-# What is sampled when a policy decides: nothing when deployed, or only the modes, or everything as in training.
+# The sampled part of an action: nothing when deployed, only the modes, or all of it as in training.
 Sampling = Literal["deterministic", "sample-modes", "stochastic"]
 
 
@@ -30,7 +30,7 @@ class ObservationNormaliser(eqx.Module):
 
     @classmethod
     def init(cls, features: Features) -> ObservationNormaliser:
-        """Make the normaliser of features of this shape, without any data yet."""
+        """Create a normaliser for features of this shape, without data."""
         return cls(
             RunningStats.init(features.devices.shape[-1]),
             RunningStats.init(features.constants.shape[-1]),
@@ -56,7 +56,7 @@ class ObservationNormaliser(eqx.Module):
 
 
 class NeuralPolicy(eqx.Module):
-    """A policy that decides with a network, deterministically unless ``sampling`` says otherwise."""
+    """A policy that uses a network. It is deterministic, unless ``sampling`` selects another mode."""
 
     network: ActorCritic
     normaliser: ObservationNormaliser
@@ -68,7 +68,7 @@ class NeuralPolicy(eqx.Module):
     def init(
         cls, network: ActorCritic, environment: Environment, state: FleetState, sampling: Sampling = "deterministic"
     ) -> NeuralPolicy:
-        """Make an untrained policy: without statistics of observations, and with equal preferences."""
+        """Create an untrained policy, without statistics of observations and with equal preferences."""
         features = extract_features(environment, state)
         return cls(network, ObservationNormaliser.init(features), jnp.full(3, 1 / 3), sampling)
 
@@ -91,15 +91,15 @@ class NeuralPolicy(eqx.Module):
                 return sampled.action()
 
     def _ranks(self, environment: Environment) -> bool:
-        """Whether the policy itself chooses among too many trainers: in a shielded fleet larger than any it knows."""
+        """Return whether the policy itself limits the trainers: in a shielded fleet larger than any of its training."""
         return self.largest_fleet is not None and environment.size > self.largest_fleet and environment.system.shielded
 
 
 def _fit_uplink(system: System, action_dist: ActionDistribution, mode: RawAction) -> RawAction:
-    """Keep only as many trainers as the uplink has room for: those most likely to train.
+    """Keep only as many trainers as fit the uplink: those most likely to train.
 
-    Otherwise the shield would keep those with most data. In fleets of the sizes that it was trained on, a policy has
-    learned to rely on that; in a larger one it requests many more trainers than there is room for.
+    Otherwise the shield would keep those with the most data. In fleets of the sizes that it was trained on, the policy
+    has adapted to this; in a larger fleet it requests many more trainers than fit.
     """
     train = top_k_mask(mode.train, jnp.maximum(action_dist.mode_logit, 0.0), uplink_room(system, mode.train))
     return RawAction(train, mode.power_logit, mode.frequency_logit)

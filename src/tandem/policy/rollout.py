@@ -1,4 +1,4 @@
-"""Rollouts of a policy over whole episodes, many at once."""
+"""Rollouts of a policy over whole episodes, many in parallel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rollout_means(environment: Environment, policy: Policy, keys: Array) -> Epis
 
 
 class EpisodeMeans(eqx.Module):
-    """The means of an episode over its rounds, and the totals of what is counted."""
+    """The means of an episode over its rounds, and the totals of requests and samples."""
 
     objectives: Array  # [3] accuracy, -latency (s), -energy (J), mean over rounds and devices
     reward: Array  # [3] the same with penalties
@@ -99,7 +99,7 @@ def _episode_means(environment: Environment, policy: Policy, key: RandomKey) -> 
 
 
 def _divide_by_rounds(totals: EpisodeMeans, rounds: int) -> EpisodeMeans:
-    """Turn totals into means over rounds; requests and samples remain totals of the episode."""
+    """Convert totals into means over rounds; requests and samples remain totals of the episode."""
     per_round: EpisodeMeans = jax.tree.map(lambda total: total / rounds, totals)
     counts = (totals.dropped, totals.arrived, totals.discarded)
     means: EpisodeMeans = eqx.tree_at(lambda m: (m.dropped, m.arrived, m.discarded), per_round, counts)

@@ -1,4 +1,4 @@
-"""Running mean and variance: the one normalisation that training, evaluation and deployment share."""
+"""Running mean and variance: the normalisation of training, evaluation and deployment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunningStats(eqx.Module):
 
     @classmethod
     def init(cls, features: int) -> RunningStats:
-        """Make statistics without data, which normalise nothing."""
+        """Create statistics without data, which only clip values."""
         return cls(jnp.zeros(()), jnp.zeros(features), jnp.zeros(features))
 
     def update(self, values: Array) -> RunningStats:

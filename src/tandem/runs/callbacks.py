@@ -27,29 +27,29 @@ class RunStart:
 
 
 class Callback:
-    """Receives the events of a training run. Every hook does nothing by default."""
+    """Base class of callbacks, which receive the events of a training run. Every hook does nothing by default."""
 
     def on_start(self, start: RunStart) -> None:
-        """Training starts or is resumed."""
+        """Handle the start of training, or its resumption."""
 
     def on_compile(self, stage: str) -> None:
-        """The first chunk of a stage is about to run; its program is compiled before."""
+        """Handle the event before the first chunk of a stage, whose program is compiled first."""
 
     def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
-        """A chunk of steps is done."""
+        """Handle the end of a chunk of steps."""
 
     def on_validate(self) -> None:
-        """Training has ended; the candidates for the front are evaluated next."""
+        """Handle the end of training, before the candidates for the front are evaluated."""
 
     def on_measure(self, policies: int) -> None:
-        """The front of so many policies is chosen; it is measured on held-out seeds next."""
+        """Handle the choice of a front with this many policies, before it is measured on held-out seeds."""
 
     def on_end(self, record: RunRecord) -> None:
-        """All files are written."""
+        """Handle the end of a run, after all files are written."""
 
 
 class ProgressFunction(Callback):
-    """Calls a function with the progress after every chunk."""
+    """A callback that calls a function with the progress after every chunk."""
 
     def __init__(self, function: Callable[[ChunkProgress], object]) -> None:
         self._function = function
@@ -59,9 +59,9 @@ class ProgressFunction(Callback):
 
 
 class TensorBoard(Callback):
-    """Writes the metrics of each chunk, over environment rounds, to the run's folder ``tensorboard``.
+    """A callback that writes the metrics of each chunk, over environment rounds, to the run's folder ``tensorboard``.
 
-    Needs the extra ``tensorboard``.
+    It needs the extra ``tensorboard``.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ def write_checkpoint(folder: Path, timed: TimedCheckpoint) -> None:
 
 
 def read_checkpoint(folder: Path, algorithm: Algorithm, seed: int) -> TimedCheckpoint:
-    """Read the checkpoint of a run, or make that of its start if it has not written one."""
+    """Read the checkpoint of a run, or create that of its start if it has not written one."""
     path = folder / CHECKPOINT
     if not path.exists():
         return TimedCheckpoint(_as_if_read(init_checkpoint(algorithm, seed)), 0.0)

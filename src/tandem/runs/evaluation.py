@@ -1,4 +1,4 @@
-"""Evaluate a front on fresh seeds: its quality with intervals, and whether a heuristic would improve it."""
+"""Evaluation of a front on new seeds: its quality with intervals, and whether a heuristic would improve it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tandem.runs.simulation import episode_keys, half_width, simulate
 from tandem.scenario import Scenario
 from tandem.stats import basic_interval
 
-IDEAL_POINT = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the good end of the scale of utility
+IDEAL_POINT = (1.0, 0.0, 0.0)  # accuracy, -latency, -energy: the point with utility 1
 DIVISIONS = 20  # of the grid of preferences that the expected utility is a mean over
 
 
@@ -250,6 +250,6 @@ def _fits(policy: NeuralPolicy, system: System) -> bool:
 
     try:
         eqx.filter_eval_shape(decide, jax.random.key(0))
-    except (TypeError, ValueError):  # as JAX refuses arrays of other shapes
+    except (TypeError, ValueError):  # raised by JAX for arrays of other shapes
         return False
     return True

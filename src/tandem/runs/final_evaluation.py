@@ -84,7 +84,7 @@ def _origin_fields(algorithm: Algorithm, candidates: Candidates, candidate: int)
     """Return the fields of a record that say how a candidate was trained."""
     objective = int(candidates.objective[candidate])
     return {
-        # Through text: 0.9 in single precision is written as 0.9, not as the nearest double.
+        # Via a string, so that 0.9 in single precision is written as 0.9, not as the nearest double.
         "preference": tuple(float(str(weight)) for weight in np.asarray(candidates.preferences[candidate])),
         "stage": algorithm.stages[int(candidates.stage[candidate])].name,
         "improved": OBJECTIVE_KEYS[objective] if objective >= 0 else None,

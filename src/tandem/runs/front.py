@@ -1,4 +1,4 @@
-"""A front as a user sees it: policies with their objectives in the user's units, and where each comes from."""
+"""The front of a run: policies with their objectives in the user's units, and the origin of each policy."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class PolicyRecord:
     objectives: tuple[float, float, float]  # accuracy, latency (s), energy (J)
     half_width: tuple[float | None, float | None, float | None]  # of their 95 % confidence intervals
     rewards: tuple[float, float, float]  # maximised, a round in violation counting as its penalty
-    violation_rate: float  # share of rounds that broke any constraint
+    violation_rate: float  # share of rounds that violated any constraint
     violation_rates: tuple[float, ...]  # by constraint
     preference: tuple[float, float, float]  # accuracy, latency, energy
-    stage: str  # in which it came to be
-    improved: str | None  # the objective it was to improve there, if not all by its preference
-    network: int  # which of the stored networks it runs
+    stage: str  # in which it was trained
+    improved: str | None  # the objective it was trained to improve; None if it follows its preference
+    network: int  # index of its network among the stored ones
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the record as a JSON document."""
         return {
             "index": self.index,
             "objectives": dict(zip(OBJECTIVE_KEYS, self.objectives, strict=True)),
@@ -54,7 +54,7 @@ class PolicyRecord:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> PolicyRecord:
-        """From JSON; raises KeyError, TypeError or ValueError if it is not one."""
+        """Read a record from a JSON document. Raises KeyError, TypeError or ValueError if it is not valid."""
         rates = document["violation_rate"]
         return cls(
             index=int(document["index"]),
@@ -72,39 +72,39 @@ class PolicyRecord:
 
 @dataclass(frozen=True)
 class Front:
-    """The policies of a front, and the point its hypervolume is measured from."""
+    """The policies of a front, and the reference point of its hypervolume."""
 
     policies: tuple[PolicyRecord, ...]
     reference: tuple[float, float, float]  # accuracy, latency (s), energy (J)
 
     @property
     def points(self) -> Values:
-        """Mean rewards, maximised: what dominance and hypervolume are about. Violations count as their penalty."""
+        """The mean rewards of the policies, maximised and with penalties: the points of dominance and hypervolume."""
         return np.array([policy.rewards for policy in self.policies], np.float64).reshape(-1, 3)
 
     @property
     def objectives(self) -> Values:
-        """[policies, 3] in the user's units."""
+        """The objectives of the policies, [policies, 3], in the user's units."""
         return np.array([policy.objectives for policy in self.policies], np.float64).reshape(-1, 3)
 
     @property
     def violation_rate(self) -> Values:
-        """[policies]: of any constraint."""
+        """The share of rounds in which each policy violated any constraint, [policies]."""
         return np.array([policy.violation_rate for policy in self.policies], np.float64)
 
     @property
     def hypervolume(self) -> float:
-        """Of the points, from the reference."""
+        """The hypervolume of the points over the reference point."""
         return hypervolume(self.points, to_maximised(self.reference))
 
     @property
     def sparsity(self) -> float:
-        """As the paper has it."""
+        """The sparsity of the points as defined in the paper, not normalised."""
         return sparsity(self.points)
 
 
 def measured_fields(means: EpisodeMeans) -> dict[str, Any]:
-    """The measured fields of a record, from the episodes of one policy."""
+    """Return the measured fields of a record, from the episodes of one policy."""
     objectives = to_user_units(means.objectives)
     return {
         "objectives": _three(objectives.mean(axis=0)),
@@ -125,7 +125,7 @@ KNEE = "knee"
 
 
 def landmarks(front: Front, tolerance: float) -> dict[str, int]:
-    """The index of each, by name; one policy may be several. Empty for a front without policies."""
+    """Return the indices of the extremes and the knee by name, which may coincide; empty for an empty front."""
     if not front.policies:
         return {}
     points = selectable_points(front, tolerance)
@@ -140,7 +140,7 @@ def representatives(front: Front, tolerance: float, size: int) -> list[int]:
 
 
 def selectable_points(front: Front, tolerance: float) -> Values:
-    """[policies, 3] measured objectives, maximised; NaN for policies in violation too often, unless all of them are."""
+    """Return the objectives, [policies, 3], maximised; NaN for policies outside the tolerance, unless all are."""
     safe = within_tolerance(front.violation_rate, tolerance)
     points = to_maximised(front.objectives)
     return np.where(safe[:, None], points, np.nan) if safe.any() else points
@@ -153,7 +153,7 @@ def write_front_csv(path: Path, front: Front) -> None:
 
 
 def sorted_by(front: Front, by: str) -> list[PolicyRecord]:
-    """The policies, the best in an objective (accuracy, latency or energy) first."""
+    """Return the policies sorted by an objective (accuracy, latency or energy), the best first."""
     objective = OBJECTIVE_LABELS.index(by)
     sign = -1 if by == "accuracy" else 1
     return sorted(front.policies, key=lambda policy: sign * policy.objectives[objective])

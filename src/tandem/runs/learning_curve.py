@@ -1,4 +1,4 @@
-"""curve.csv: the front that a run would have had if it had ended earlier, measured as the final front is.
+"""curve.csv: the fronts during training, each measured like the final front.
 
 The hypervolume in progress.csv is that of the archive in training episodes: it is biased towards lucky episodes and not
 comparable between algorithms. Here the candidates so far are validated, and the front is chosen and measured again.
@@ -55,7 +55,7 @@ class CurvePoint:
 
 
 class LearningCurve:
-    """Evaluates a run while it is trained, after every ``1 / points`` of the training; the last point is its result.
+    """The evaluation of a run during training, after every ``1 / points`` of it; the last point is the run's result.
 
     With a target, candidates are still chosen by validation in the environment of the training, and the front is
     measured on the target.
@@ -126,7 +126,7 @@ def _evaluate_state(algorithm: Algorithm, state: Any, seed: int, index: int | No
 def _evaluate_on(
     target: EvaluationTarget, algorithm: Algorithm, checkpoint: Checkpoint, seed: int
 ) -> tuple[NDArray[np.float64], int]:
-    """Do the same on a target, in batches, since that may take more time and memory than a simulation."""
+    """Return the same as ``_evaluate_state``, measured on a target in batches, which limit memory."""
     validation = validate(algorithm, checkpoint, seed)
     if len(validation.chosen) == 0:
         return np.zeros((0, 3)), validation.rounds
@@ -146,12 +146,12 @@ def _evaluate_all(
 
 
 def write_curve(path: Path, curve: Sequence[CurvePoint]) -> None:
-    """Write a curve."""
+    """Write a curve to a CSV file."""
     write_csv(path, (field.name for field in fields(CurvePoint)), (astuple(point) for point in curve))
 
 
 def read_curve(path: Path) -> list[CurvePoint]:
-    """Read a curve."""
+    """Read a curve from a CSV file."""
     try:
         with path.open(newline="", encoding="utf-8") as handle:
             return [

@@ -1,4 +1,4 @@
-"""Run folders of older formats, converted as they are read; their files stay as they are.
+"""Run folders of older formats, which are converted when they are read; their files do not change.
 
 A run of an older format can be opened if it is finished. Training continues only in the present format: arrays of a
 checkpoint have the names of the program that wrote them.
@@ -55,8 +55,8 @@ def _format(document: Document, path: Path) -> int:
     return number
 
 
-# Format 1 had names of its own for hyperparameters, the algorithm pc-ppo, and everything called 'paper' but the preset
-# of a scenario.
+# Format 1 had other names for hyperparameters, for the algorithm pc-ppo, and for everything that was called 'paper',
+# except the preset of a scenario.
 HYPERPARAMETERS_1 = {
     "rounds": "budget",
     "anneal": "anneal_lr",

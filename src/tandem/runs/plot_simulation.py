@@ -15,7 +15,7 @@ from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.io.atomic import atomic_write
 
-MAX_DEVICES = 40  # more rows cannot be told apart
+MAX_DEVICES = 40  # more rows cannot be distinguished
 SERVE, TRAIN, VIOLATION = "#dbe7f3", "#1f6fb2", "#c43c39"
 
 

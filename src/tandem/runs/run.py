@@ -1,4 +1,4 @@
-"""A finished run: its scenario, its front, and policies ready to play."""
+"""A finished run: its scenario, its front, and its policies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tandem.tree import tree_index
 
 
 class SavedPolicies(eqx.Module):
-    """What policies.safetensors holds: the networks that the front's policies run, stacked."""
+    """The content of policies.safetensors: the networks of the front's policies, stacked."""
 
     network: ActorCritic
     normaliser: ObservationNormaliser
@@ -38,10 +38,10 @@ class SavedPolicies(eqx.Module):
 
 @dataclass(frozen=True)
 class Run:
-    """What training has left."""
+    """A finished training run, read from its folder."""
 
     folder: Path
-    record: RunRecord  # what run.json says
+    record: RunRecord  # the content of run.json
     scenario: Scenario
     config: AlgorithmConfig
     front: Front
@@ -51,25 +51,25 @@ class Run:
 
     @property
     def algorithm_name(self) -> str:
-        """Which algorithm trained it."""
+        """The name of the algorithm that trained the run."""
         return self.record.algorithm
 
     @property
     def seed(self) -> int:
-        """The seed of its training."""
+        """The seed of the training."""
         return self.record.seed
 
     @property
     def conditioned(self) -> bool:
-        """Whether one network follows any preference it is given."""
+        """Whether the run has one network that takes any preference as an input."""
         return bool(getattr(self._stored.network, "conditioned", False))
 
     def system(self) -> System:
-        """The fleet it was trained for, for ``simulate`` and the like."""
+        """Return the system that the run was trained on, for example for ``simulate``."""
         return self._algorithm.environment.system
 
     def policy(self, index: int) -> NeuralPolicy:
-        """A policy of the front."""
+        """Return the policy of the front with this index."""
         if not 0 <= index < len(self.front.policies):
             last = len(self.front.policies) - 1
             raise InputError(f"{self.folder}: its front has no policy {index}; choose one from 0 to {last}.")
@@ -77,23 +77,25 @@ class Run:
         return self._following(record.network, record.preference)
 
     def policy_for(self, preference: Sequence[float]) -> NeuralPolicy:
-        """The policy for weights of accuracy, latency and energy: of the front, or, if one network has learned all
-        preferences, just that one."""
-        best = best_for_preference(preference, self.front.points)  # also refuses what is no preference
+        """Return the best policy for weights of accuracy, latency and energy.
+
+        It is a policy of the front or, if the run is ``conditioned``, the network with exactly this preference.
+        """
+        best = best_for_preference(preference, self.front.points)  # raises InputError for an invalid preference
         if not self.conditioned:
             return self.policy(best)
         weights = np.asarray(preference, np.float64)
         return self._following(self.front.policies[best].network, weights / weights.sum())
 
     def policies(self) -> NeuralPolicy:
-        """All policies of the front, stacked, to be played together."""
+        """Return all policies of the front as a stack, to be evaluated together."""
         records = self.front.policies
         networks = tree_index(self._stored, jnp.asarray([record.network for record in records]))
         preferences = jnp.asarray([record.preference for record in records], float)
         return self._algorithm.policy(networks.network, networks.normaliser, preferences)
 
     def summary(self) -> dict[str, Any]:
-        """The run in a few numbers, as JSON."""
+        """Return the main results of the run as a JSON document."""
         record = self.record
         return {
             "folder": str(self.folder),
@@ -117,11 +119,11 @@ class Run:
 
 
 def open_run(path: str | Path, *, build_system: SystemBuilder = build_system) -> Run:
-    """Read a finished run; one that is not whole is refused."""
+    """Read a finished run. Raises InputError if it is not finished, or if a file is missing or damaged."""
     folder = Path(path)
     record = read_record(folder)
     if record.status != "finished":
-        raise InputError(f"{folder}: is not finished; go on with 'tandem train --resume {folder}'.")
+        raise InputError(f"{folder}: is not finished; continue with 'tandem train --resume {folder}'.")
     scenario = read_scenario(folder)
     options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
     algorithm = get_algorithm(record.algorithm)(Environment(build_system(scenario)), options)
@@ -141,7 +143,7 @@ def write_policies(folder: Path, system: System, stored: SavedPolicies) -> None:
 
 
 def front_document(front: Front, seeds: Sequence[int]) -> dict[str, Any]:
-    """What front.json says: the policies as measured over these seeds."""
+    """Return the content of front.json: the policies as measured on these seeds."""
     return {
         "hypervolume": front.hypervolume,
         "sparsity": front.sparsity,
@@ -187,7 +189,7 @@ def _read_policies(folder: Path, algorithm: Algorithm) -> SavedPolicies:
 
 
 def _blank(algorithm: Algorithm, count: int) -> SavedPolicies:
-    """What is stored, with zeros for weights."""
+    """Return the structure of policies.safetensors, with zeros for weights."""
 
     def one(key: Any) -> SavedPolicies:
         fresh = NeuralPolicy.init(algorithm.init_network(key), algorithm.environment, algorithm.environment.reset(key))

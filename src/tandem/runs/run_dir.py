@@ -7,7 +7,7 @@
     policies.safetensors   the networks of the front
     front.json             the policies of the front and their measured objectives
 
-Every file is complete or not there, and run.json gets the status ``finished`` last: a run that was killed at any moment
+Every file is written atomically, and run.json gets the status ``finished`` last, so a run that was killed at any time
 can be resumed.
 """
 
@@ -83,7 +83,7 @@ class RunRecord(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def rounds(self) -> int:
-        """Environment rounds that count against the budget."""
+        """The number of environment rounds that count against the budget."""
         return self.training_rounds + self.validation_rounds
 
     def updated(self, **fields: Any) -> RunRecord:
@@ -92,7 +92,7 @@ class RunRecord(BaseModel):
 
 
 def new_record(scenario: str, algorithm: str, preset: str, config: dict[str, Any], seed: int) -> RunRecord:
-    """Make the record of a run that starts now, on this machine."""
+    """Create the record of a run that starts now, on this machine."""
     device = jax.devices()[0]
     return RunRecord(
         tandem=__version__,
@@ -127,7 +127,7 @@ def read_record(folder: Path) -> RunRecord:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file of a run; NaN and infinity, which JSON does not have, are refused."""
+    """Read the JSON object in a file of a run. Raises InputError for NaN and infinity, which JSON does not have."""
     fix = "restore it from a copy, or train again into another folder"
     try:
         document = json.loads(path.read_text("utf-8"), parse_constant=_parse_finite, parse_float=_parse_finite)
@@ -168,7 +168,7 @@ def read_scenario(folder: Path, overrides: Sequence[str] = ()) -> Scenario:
     try:
         fields = read_yaml(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
-        fields = None  # load_scenario says what is wrong
+        fields = None  # load_scenario reports the error
     changes = migrate_scenario(read_json(folder / RECORD), folder / RECORD, fields if isinstance(fields, dict) else {})
     return load_scenario(path.absolute(), [*changes, *overrides])
 
@@ -181,7 +181,7 @@ def new_run_dir(folder: Path) -> Iterator[None]:
             _check_unused(folder)
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_lock(folder))
-            _check_unused(folder)  # another process may have been first
+            _check_unused(folder)  # another process may have used it in the meantime
         yield
 
 

@@ -1,4 +1,4 @@
-"""The files that a run gets while it is trained: progress, checkpoints, the learning curve and its front."""
+"""The files of a run that are written during training: progress, checkpoints, the learning curve and the front."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tandem.runs.run_dir import FRONT, PROGRESS, RunRecord, write_record
 
 
 class RunWriter:
-    """Writes the files of one run while it is trained, and calls its callbacks."""
+    """The writer of one run's files during its training, which also calls the callbacks."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class RunWriter:
         self._then = then or f"continue with 'tandem train --resume {folder}'"
 
     def writing(self) -> AbstractContextManager[None]:
-        """Explain write errors of a block: what to do, and how to continue then."""
+        """Return a context that converts write errors to InputError, with the fix and how to continue afterwards."""
         return explain_write_errors(self.folder, then=self._then)
 
     def start(self, algorithm: Algorithm, checkpoint: Checkpoint) -> ProgressTable:
-        """Tell callbacks that training starts, and open progress.csv."""
+        """Call the callbacks for the start of training, and open progress.csv."""
         rounds, seed = rounds_done(algorithm, checkpoint), self.record.seed
         devices, planned = algorithm.environment.size, algorithm.training_rounds
         for callback in self.callbacks:
@@ -63,7 +63,7 @@ class RunWriter:
             callback.on_chunk(progress, wall_s)
 
     def save(self, algorithm: Algorithm, checkpoint: Checkpoint, wall_s: float) -> None:
-        """Write a checkpoint, and how far training is."""
+        """Write a checkpoint, and the progress of training in run.json."""
         with self.writing():
             write_checkpoint(self.folder, TimedCheckpoint(checkpoint, wall_s))
             rounds = rounds_done(algorithm, checkpoint)
@@ -94,7 +94,7 @@ class RunWriter:
         with self.writing():
             write_policies(self.folder, algorithm.environment.system, result.saved)
             write_json(self.folder / FRONT, front_document(front, target.seeds))
-            write_record(self.folder, record)  # last: a run is finished when all other files are there
+            write_record(self.folder, record)  # last: a run is finished when all other files exist
             if self._curve is not None:
                 self._curve.finish(record)
         for callback in self.callbacks:

@@ -1,4 +1,4 @@
-"""Simulate a policy on a scenario over seeds: its means, its rounds, and a folder of results."""
+"""Simulation of a policy on a scenario over seeds: its means, its rounds, and a folder of results."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Simulation:
 
     seeds: tuple[int, ...]
     objectives: Values  # [seeds, 3] accuracy, latency (s), energy (J)
-    reward: Values  # [seeds, 3] as learners see it: maximised, penalties included
-    violation_rate: Values  # [seeds] share of rounds that broke any constraint
+    reward: Values  # [seeds, 3] the reward of learners: maximised, penalties included
+    violation_rate: Values  # [seeds] share of rounds that violated any constraint
     violation_rates: Values  # [seeds, 8] by constraint
     arrived_requests: Values  # [seeds] over the episode, all devices
     dropped_requests: Values
@@ -124,7 +124,7 @@ def episode_keys(seeds: Sequence[int]) -> Any:
 
 @dataclass(frozen=True)
 class MeasurementReport:
-    """What is added to the results of a scenario whose accuracy is measured on a task."""
+    """Functions that add to the results of a scenario whose accuracy is measured on a task."""
 
     summarise: Callable[[Scenario, Sequence[History]], dict[str, Any]]  # fields of the document
     write_figure: Callable[[Path, str, FleetState, RoundOutcome], None]

@@ -87,14 +87,14 @@ def write_trace(path: Path, tables: Iterable[Table]) -> None:
 
 
 def _printable(column: NDArray[Any]) -> list[Any]:
-    """Convert a column for a CSV file; floats to six significant digits, which is what single precision holds."""
+    """Convert a column for a CSV file; floats have six significant digits, about as many as single precision."""
     if column.dtype == bool:
         return [int(value) for value in column]
     return [f"{value:.6g}" for value in column] if column.dtype.kind == "f" else column.tolist()
 
 
 def check_format(kind: str) -> None:
-    """Raise InputError for a format that cannot be written here."""
+    """Raise InputError for a format that is unknown, or whose package is not installed."""
     if kind not in FORMATS:
         raise InputError(f"--trace: {unknown_name('format', kind, (*FORMATS, 'none'))}")
     if kind == "parquet":

@@ -55,7 +55,7 @@ from tandem.runs.run_dir import (
 from tandem.runs.run_writer import RunWriter
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 
-CHECKPOINT_EVERY_S = 5.0  # the most work that is repeated after a kill, unless a chunk takes longer
+CHECKPOINT_EVERY_S = 5.0  # at most this much work is repeated after a kill, unless a chunk takes longer
 
 
 def train(
@@ -104,7 +104,7 @@ def train_seeds(
 ) -> tuple[Run, ...]:
     """Train one run for each seed, all in one program, into the folders given by seed.
 
-    A GPU that one seed would leave partly idle trains several in about the same time; on a CPU nothing is gained. No
+    A GPU that one seed would leave partly idle trains several in about the same time; on a CPU there is no gain. No
     checkpoints are written: if the process may be killed, train the seeds one by one. The time of a run is its share of
     the total.
     """
@@ -136,7 +136,7 @@ def resume(
     curve_points: int = 0,
     build_system: SystemBuilder = build_system,
 ) -> Run:
-    """Continue a run that was interrupted, from its last checkpoint; a finished one is only read.
+    """Continue a run that was interrupted from its last checkpoint; a finished run is only read.
 
     With the same number of devices of the same kind, it ends with the same bytes as a run that was not interrupted.
     """
@@ -158,13 +158,13 @@ def resume(
 
 
 def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Path:
-    """Return the folder of a run for which none is given."""
+    """Return the default folder of a run."""
     name = re.sub(r"[^\w.-]+", "-", scenario)
     return Path("runs") / f"{name}-{algorithm}-{preset}-seed{seed}"
 
 
 def override_shield(config: AlgorithmConfig, scenario: Scenario) -> Scenario:
-    """Return the scenario with its shield switched on or off, if the configuration says so."""
+    """Return the scenario with its shield switched on or off, if the configuration sets it."""
     if config.shield is None:
         return scenario
     return scenario.model_copy(update={"shield": scenario.shield.model_copy(update={"enabled": config.shield})})
@@ -225,7 +225,7 @@ class _Plan:
         return cls(scenario, preset, build_algorithm(algorithm, scenario, config, build_system=build_system))
 
     def init_run_dir(self, folder: Path, seed: int) -> RunRecord:
-        """Write the scenario and the record, which make a folder a run that can be resumed."""
+        """Write the scenario and the record; a folder with both is a run that can be resumed."""
         config = config_document(self.algorithm.config)
         record = new_record(self.scenario.name, self.algorithm.name, self.preset, config, seed)
         with explain_write_errors(folder, then="train again"):
@@ -249,10 +249,10 @@ def _run_to_end(algorithm: Algorithm, run: RunWriter) -> None:
 def _train(
     algorithm: Algorithm, checkpoint: Checkpoint, runs: Sequence[RunWriter], wall_s: Callable[[], float]
 ) -> Checkpoint:
-    """Run all chunks that are left, of one seed or of several.
+    """Run all remaining chunks, of one seed or of several.
 
     After each chunk, every run gets a row in progress.csv. A single seed also gets a checkpoint every few seconds, and
-    when the loop ends, also by an error or Ctrl-C; several seeds get none.
+    when the loop ends, including by an error or Ctrl-C; several seeds get none.
     """
     single = checkpoint.seeds is None
     saved, saved_s = checkpoint, time.monotonic()

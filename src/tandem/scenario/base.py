@@ -12,7 +12,7 @@ Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]  # names appear in 
 
 
 class ConfigModel(BaseModel):
-    """A part of a scenario: immutable, and a key it does not know is an error."""
+    """A part of a scenario: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -185,7 +185,7 @@ def _override(fields: dict[str, Any], path: str, value: Any, source: str) -> Non
 
 
 def _resolve_key(node: Any, step: str, option: str, parent: str) -> str | int:
-    """Turn a step of a path into a key of a mapping or an index of a list."""
+    """Convert a step of a path into a key of a mapping or an index of a list."""
     if not step:
         raise InputError(f"{option}: has an empty name between its dots; write it as in --set fleet.size=20.")
     if isinstance(node, dict):

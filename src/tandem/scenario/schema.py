@@ -72,7 +72,7 @@ class Limits(ConfigModel):
 
     round_max_s: Seconds  # L_max
     round_floor_s: SecondsOrZero  # the scheduling slot: no round is shorter; 0 is the paper's
-    idle_round_s: Seconds  # a round in which nobody trains lasts this, or as long as its longest inference
+    idle_round_s: Seconds  # a round without trainers lasts this, or as long as its longest inference
     queue_max: Count  # Q_max
     data_max: Count  # D_max
 
@@ -99,7 +99,7 @@ Penalty = Annotated[Real, Field(ge=-1e9, le=1e9)]
 
 
 class Rewards(ConfigModel):
-    """The reward of a round that breaks a constraint: accuracy, -latency (s), -energy (J)."""
+    """The reward of a round that violates a constraint: accuracy, -latency (s), -energy (J)."""
 
     penalty: tuple[Penalty, Penalty, Penalty] = (-0.1, -8.0, -50.0)
 
@@ -132,11 +132,11 @@ class Scenario(ConfigModel):
 
     @property
     def source(self) -> str:
-        """The file or preset it was read from, for messages."""
+        """The file or preset that the scenario was read from, for messages."""
         return self._source
 
     def __eq__(self, other: object) -> bool:
-        """Compare the fields; where the scenarios were read from does not matter."""
+        """Compare the fields, without the source of the scenarios."""
         return isinstance(other, Scenario) and self.model_dump() == other.model_dump()
 
     def __hash__(self) -> int:

@@ -101,7 +101,7 @@ def _as_float(number: float) -> float:
 
 
 def _not_bool(value: Any) -> Any:
-    """Refuse booleans, which Python accepts as 0 and 1."""
+    """Raise ValueError for booleans, which Python accepts as 0 and 1."""
     if isinstance(value, bool):
         raise ValueError(f"is {short_repr(value)}; write a number")
     return value

@@ -69,7 +69,7 @@ def calibrate(
     loaded = load_scenario(scenario, changes)
     assert loaded.accuracy.task is not None
 
-    # Importing JAX takes a second, so arguments are checked before.
+    # Importing JAX takes a second, so arguments are checked first.
     from tandem.federated.build import build_system
     from tandem.federated.calibration.driver import RESULT, SO_FAR, check_kind, write_calibration
     from tandem.federated.calibration.driver import calibrate as fit_to_task

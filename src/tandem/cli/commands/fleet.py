@@ -137,7 +137,7 @@ def device(
 
 
 def _refuse_other_options(context: typer.Context, folder: Path) -> None:
-    """Refuse options beside --resume, since a run keeps the options it was started with."""
+    """Raise InputError for options other than --resume, since a run keeps the options it was started with."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         given = source is not None and source.name == "COMMANDLINE"

@@ -39,7 +39,7 @@ def pretrain(
     config = load_scenario("paper", task_overrides(task, data)).accuracy.task
     assert config is not None
 
-    # Importing JAX takes a second, so arguments are checked before.
+    # Importing JAX takes a second, so arguments are checked first.
     from tandem.federated.tasks.base import build_task
     from tandem.federated.tasks.models import weight_count
     from tandem.federated.tasks.pretraining import PretrainProgress, cache_path, read_pretrained

@@ -112,7 +112,7 @@ def reproduce(
     """
     chosen = load_scale(scale)
     task = "digits" if task is None and "accuracy-mapping" in (names or []) else task
-    task_overrides(task, data)  # refuses unknown tasks and missing data
+    task_overrides(task, data)  # raises InputError for unknown tasks and missing data
     executor = executor or ("serial" if workers in (None, 1) else "process")
     if executor == "ray" and "reference" in (names or []):
         raise InputError("reference: needs the run folders, which stay on a Ray cluster; leave --executor ray out.")
@@ -121,7 +121,7 @@ def reproduce(
         use_cores()
     folder = out or Path("reproduced") / (scale if task is None else f"{scale}-{task}")
     if task is not None:
-        select_experiments(names or [], True, algorithms or [])  # refuse unknown names before calibrating
+        select_experiments(names or [], True, algorithms or [])  # check the names before the calibration
         with progress_bar(f"Calibrating on {task}, unless that is done") as update:
             chosen = calibrate_scale(chosen, task, data, folder, lambda done, total: update(done, total, "cells"))
     plan = make_plan(names or [], chosen, algorithms or [])
@@ -134,7 +134,7 @@ def reproduce(
 
 
 class SweepProgress:
-    """The progress display of a sweep: counts finished trials, and prints a line for each job."""
+    """The progress display of a sweep: a count of finished trials, and a line for each job."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -169,7 +169,7 @@ class SweepProgress:
         self._display.update(self._finished, self._total, "trials")
 
     def _time_left(self) -> str:
-        """Estimate the time from all jobs of this sweep: they are few, and differ in length."""
+        """Estimate the time left from all jobs of this sweep, since there are few jobs of different lengths."""
         done = self._finished - self._finished_before
         if done == 0 or self._finished == self._total:
             return ""

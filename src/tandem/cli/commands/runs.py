@@ -24,7 +24,7 @@ def runs(
 ) -> None:
     """List the training runs below a folder, oldest first.
 
-    Shows what each achieved; for a broken run, what is wrong with it.
+    Shows the results of each run, or the error of a broken one.
     """
     if not folder.is_dir() and (folder != DEFAULT or folder.exists()):
         raise InputError(f"{folder}: is not a folder; name one that contains runs, such as '{DEFAULT}'.")

@@ -90,7 +90,7 @@ def simulate(
 
 
 def make_heuristic(name: str, settings: list[str]) -> Heuristic:
-    """Make the heuristic of a name with some parameters changed, given as ``data_share=0.5``."""
+    """Create a heuristic by its name, with some parameters changed, given as ``data_share=0.5``."""
     if name not in HEURISTICS:
         raise InputError(f"--policy {name}: is not a policy; {did_you_mean(name, HEURISTICS)}.")
     parameters = vars(HEURISTICS[name]())

@@ -1,4 +1,4 @@
-"""Hypervolume by measured accuracy, learned from estimates and from measurements: the paper's section V-E."""
+"""Hypervolume by measured accuracy, after training on estimates and on measurements: the paper's section V-E."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME, TITLE = "accuracy-mapping", "Learning from estimated accuracy, evaluated b
 ESTIMATES, EXTREMES = f"{NAME}-estimates", f"{NAME}-ends"
 GAP = 0.05  # largest gap to the oracle that the paper reports
 SPREAD = 0.0131  # and between mappings
-CONVERGED = 0.95  # share of its final hypervolume from which on a curve has converged
+CONVERGED = 0.95  # share of its final hypervolume at which a curve has converged
 STYLES = ("#222222", "s"), ("#1f6fb2", "o"), ("#2a9d64", "D"), ("#d98c21", "^")  # of the oracle, then of the mappings
 
 Curves = dict[str, list[Values]]  # learning curves of all seeds, by reward source
@@ -32,7 +32,7 @@ Curves = dict[str, list[Values]]  # learning curves of all seeds, by reward sour
 
 def claims_about(algorithm: str) -> tuple[Claim, ...]:
     """Return the paper's claims about C-MOPPO; about another algorithm they are goals."""
-    who, is_papers = label(algorithm), algorithm == PROPOSED
+    name, is_papers = label(algorithm), algorithm == PROPOSED
 
     def source(value: str) -> str:
         if is_papers:
@@ -42,7 +42,7 @@ def claims_about(algorithm: str) -> tuple[Claim, ...]:
     return (
         Claim(
             f"mapping-{algorithm}-gap",
-            f"{who} trained on mappings ends less than 5 % below its oracle.",
+            f"{name} trained on mappings ends less than 5 % below its oracle.",
             "final_hypervolume",
             GapBelow(ORACLE, GAP),
             paper=source("below 5 %"),
@@ -50,7 +50,7 @@ def claims_about(algorithm: str) -> tuple[Claim, ...]:
         ),
         Claim(
             f"mapping-{algorithm}-spread",
-            f"{who} ends within 1.31 %, whichever mapping it is trained on.",
+            f"{name} ends within 1.31 %, whichever mapping it is trained on.",
             "final_hypervolume",
             SpreadBelow(ORACLE, SPREAD),
             paper=source("within 1.31 %"),
@@ -58,7 +58,7 @@ def claims_about(algorithm: str) -> tuple[Claim, ...]:
         ),
         Claim(
             f"mapping-{algorithm}-faster",
-            f"{who} converges faster on mappings than its oracle (rounds to 95 % of the final hypervolume).",
+            f"{name} converges faster on mappings than its oracle (rounds to 95 % of the final hypervolume).",
             "thousand_rounds_to_converge",
             Ordering(EVERY, (ORACLE,), lower=True),
             paper=source(QUALITATIVE),
@@ -67,7 +67,7 @@ def claims_about(algorithm: str) -> tuple[Claim, ...]:
         ),
         Claim(
             f"mapping-{algorithm}-steadier",
-            f"{who} converges more steadily on mappings than its oracle (total decrease, in percent of the end).",
+            f"{name} converges more steadily on mappings than its oracle (total decrease, in percent of the end).",
             "total_decrease_percent",
             Ordering(EVERY, (ORACLE,), lower=True),
             paper=source(QUALITATIVE),
@@ -91,7 +91,7 @@ def _seeds(scale: Scale, algorithm: str, source: RewardSource) -> list[Trial]:
 
 
 def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
-    """Collect learning curves, the best values of every front, and how estimates compare with measurements."""
+    """Collect learning curves, the best values of every front, and the comparison of estimates with measurements."""
     groups: list[tuple[str, str, list[TrialResult]]] = [
         (name, source.name, [results[trial] for trial in _seeds(scale, name, source)])
         for name in algorithms
@@ -173,7 +173,7 @@ def _table(algorithm: str, curves: Curves) -> Table:
 
 
 def _extremes(rows: Rows) -> Table:
-    """Make a table of what the hypervolumes consist of: accuracy, latency or energy."""
+    """Return a table of the best accuracy, latency and energy, which explain the hypervolumes."""
     table = []
     for (algorithm, source), own in group_rows(rows, "algorithm", "reward_source").items():
         best = (str(mean([row[f"best_{key}"] for row in own])) for key in ("accuracy", "latency_s", "energy_j"))

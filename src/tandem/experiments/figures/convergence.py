@@ -100,8 +100,10 @@ def final_values(curves: list[Values]) -> list[float]:
 
 
 def speedups(curves: dict[str, list[Values]]) -> dict[str, list[float]]:
-    """Return how many times fewer rounds our algorithm needs to PG-MORL's mean final hypervolume; NaN if it does not
-    reach it."""
+    """Return how many times fewer rounds our algorithm needs to reach PG-MORL's mean final hypervolume.
+
+    The value is NaN for a seed that does not reach it.
+    """
     if not {OURS, GUIDED} <= set(curves):
         return {}
     target = float(np.mean(final_values(curves[GUIDED])))

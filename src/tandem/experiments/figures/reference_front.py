@@ -1,7 +1,8 @@
 """The reference front: the best policies of several algorithms, trained with ten times the budget.
 
-The non-dominated policies are found on the seeds that every run is evaluated on. The best of thousands are partly lucky
-there, so they are evaluated again on separate seeds; the reference front is what is non-dominated then.
+The non-dominated policies are found on the seeds that every run is evaluated on. Selecting the best of thousands on
+these seeds biases their results upwards, so they are evaluated again on separate seeds; the policies that are
+non-dominated on those form the reference front.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TRIALS = f"{NAME}-trials"
 BUDGET_FACTOR = 10  # times the budget of other trials at the same scale
 MAX_SEEDS = 5
 # Larger steps: a tenfold budget in small steps would take a GPU ten times as long. The preference-conditioned policy
-# also gets more episodes near single objectives, since the extremes of its front are what it lacks most.
+# also gets more episodes near single objectives, since it is weakest at the extremes of its front.
 LARGER_STEPS: Mapping[str, Mapping[str, Any]] = {
     "pc-ppo": {"num_envs": 128, "dirichlet_alpha": 0.25},
     "c-moppo": {"num_envs": 32},
@@ -49,7 +50,7 @@ LARGER_STEPS: Mapping[str, Mapping[str, Any]] = {
 
 
 def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
-    """Return the trials of all algorithms but R+PPO, whose random modes contribute nothing, on the paper's fleet."""
+    """Return the trials of all algorithms except R+PPO, whose random modes contribute nothing, on the paper's fleet."""
     steps = LARGER_STEPS if scale.name == "full" else {}
     return [
         scale.trial(algorithm, seed, budget=BUDGET_FACTOR * scale.budget, **steps.get(algorithm, {}))
@@ -83,7 +84,7 @@ def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path
 
 
 def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
-    """Describe the front and what each algorithm contributes to it."""
+    """Return the section with the front and the contribution of each algorithm."""
     volume = _hypervolume(data[NAME])
     count, nondominated = (sum(row[key] for row in data[TRIALS]) for key in ("policies", "nondominated"))
     return ReportSection(

@@ -72,7 +72,7 @@ def _has_curve(scale: Scale, algorithm: str) -> bool:
 
 
 def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
-    """Collect the three best policies of every front; on a task also how estimates compare with measurements."""
+    """Collect the three best policies of every front; on a task also the comparison of estimates with measurements."""
     rows = [
         {"algorithm": trial.algorithm, "seed": trial.seed, "oriented_to": objective, "rank": rank + 1}
         | dict(zip(OBJECTIVE_KEYS, policy, strict=True))
@@ -123,7 +123,7 @@ def _on_task(section: ReportSection, scale: Scale, data: Data) -> ReportSection:
 
 
 def best_of(front: Values) -> Values:
-    """Return [objective, rank, 3]: the best policies of a front in each objective, repeated if there are too few."""
+    """Return the best policies of a front in each objective, [objective, rank, 3], repeated if there are too few."""
     maximised = to_maximised(front)
     orders = [np.argsort(-maximised[:, objective], kind="stable") for objective in range(3)]
     return np.array([front[np.resize(order, max(KEPT, len(order)))[:KEPT]] for order in orders])
@@ -136,7 +136,7 @@ def repeated_share(top: Values) -> float:
 
 
 def _read_tops(rows: Rows) -> list[Values]:
-    """Return [objective, rank, 3] for every seed."""
+    """Return the best policies of every seed, [objective, rank, 3] each."""
     return [
         np.array([[row[key] for key in OBJECTIVE_KEYS] for row in own]).reshape(3, KEPT, 3)
         for own in group_rows(rows, "seed").values()

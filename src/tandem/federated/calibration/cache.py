@@ -39,7 +39,7 @@ class MeasurementCache:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read the file; empty if it is missing or damaged, so that everything is measured again."""
+    """Read the file of a cache; returns an empty dict if it is missing or damaged, so that all cells are measured."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -1,7 +1,7 @@
-"""Calibrate the accuracy mapping: measure accuracy on a task, fit the mappings, write scenarios with the constants.
+"""Calibration of the accuracy mapping: measure accuracy on a task, fit the mappings, write calibrated scenarios.
 
-The calibration of the ``paper`` preset is something else (docs/system-model.md): it chose values for what the paper
-leaves open, without any data.
+The calibration of the ``paper`` preset is different (docs/system-model.md): it chose the values that the paper does not
+give, without any data.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Calibration:
     scenario: Scenario  # with the task
     measured: Measurements
     fits: list[Fit]  # the best first
-    chosen: Fit  # the one that scenario.yaml gets
-    how: dict[str, Any]  # seed, worlds, rounds: everything needed to repeat the measurement
+    chosen: Fit  # the fit in scenario.yaml
+    how: dict[str, Any]  # seed, worlds (realisations of the drift), rounds: all that is needed to repeat it
 
     def document(self) -> dict[str, Any]:
         """Return the calibration as a JSON document."""
@@ -114,7 +114,7 @@ def chosen_fit(fits: list[Fit], kind: str) -> Fit:
 
 
 def check_kind(kind: str) -> None:
-    """Refuse an unknown mapping, before anything is measured."""
+    """Raise InputError for an unknown mapping, before the measurement."""
     known = ["best", *mappings_by_kind()]
     if kind not in known:
         raise InputError(f"--mapping {kind}: is not an accuracy mapping; {did_you_mean(kind, known)}.")

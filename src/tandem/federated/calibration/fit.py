@@ -1,4 +1,4 @@
-"""Fit the accuracy mappings to measured accuracies, and say how well they fit."""
+"""Fits of the accuracy mappings to measured accuracies, and their quality."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALLEST, LARGEST = 1e-9, 1e6  # bounds of a constant; a scenario may have no la
 
 @dataclass(frozen=True)
 class FitQuality:
-    """How far estimates are from measurements."""
+    """The deviation of estimates from measurements."""
 
     r2: float
     rmse: float
@@ -92,8 +92,8 @@ def _fit(kind: str, mapping: type[AccuracyMapping], measured: Measurements, deca
         k1, bare = scale(logarithms)
         return np.asarray(k1 * bare - fresh)
 
-    # Optimising logarithms keeps the constants positive at any scale. Several starts, because the problem is
-    # ill-conditioned: along a long valley the error hardly changes.
+    # Optimising logarithms keeps the constants positive at any scale. There are several starting points, because the
+    # problem is ill-conditioned.
     bounds = np.log([SMALLEST, SMALLEST]), np.log([mapping.max_k2, LARGEST])
     starts = [np.log(start) for start in STARTS if start[0] < mapping.max_k2]
     solutions = [scipy.optimize.least_squares(residuals, start, bounds=bounds) for start in starts]
@@ -110,5 +110,5 @@ def _fit(kind: str, mapping: type[AccuracyMapping], measured: Measurements, deca
 
 
 def _round(constant: float) -> float:
-    """Round to six digits, as the scenario will have it: a measurement does not give more."""
+    """Round a constant to six significant digits, as in the scenario; measurements are not more precise."""
     return float(f"{constant:.6g}")

@@ -1,8 +1,8 @@
-"""Measure the accuracy of real models over the volume and age of their data and over their own age.
+"""Measurement of the accuracy of real models over the volume and age of their data and over their own age.
 
 One cell of the grid is a fleet in a steady state: in every round some devices, in turn, train together on x new samples
-of mean age y, while drift goes on. At several times the server's model answers requests of all devices as they are at
-that time, and as they will be when the model has grown older.
+of mean age y, under drift. At several times the server's model answers requests of all devices, drawn at that time and
+at later times, when the model is older.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ DATA_AGES_S = (1.0, 5.0, 15.0, 30.0, 60.0)  # y
 MODEL_AGES_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)  # delta
 PROBES = 32  # test requests of each device at each measurement
 SPANS = 4  # times from which the samples of a trainer come
-MEASUREMENTS = 6  # in each cell and world
+MEASUREMENTS = 6  # in each cell and realisation of the drift
 Values = NDArray[np.float64]
 Server = tuple[AlgorithmState, Model]
 
 
 class MeasurementPlan(eqx.Module):
-    """How a cell is measured. Everything that shapes the program is static."""
+    """The plan of the measurement of a cell. Fields that determine the program are static."""
 
     round_s: Scalar  # between two trainings
     trainers: int = eqx.field(static=True)  # in a round
@@ -51,7 +51,7 @@ class MeasurementPlan(eqx.Module):
 
 @dataclass(frozen=True)
 class Measurements:
-    """Mean accuracies over worlds and times, with their standard errors."""
+    """Mean accuracies over realisations of the drift and times, with their standard errors."""
 
     samples: Values  # [volumes]
     data_age_s: Values  # [data ages]
@@ -70,7 +70,7 @@ class Measurements:
 def plan_for(
     simulation: FederatedSimulation, devices: int, round_s: float, max_samples: int, rounds: int
 ) -> MeasurementPlan:
-    """Return a plan whose cells last so many rounds, a third of which are for settling."""
+    """Return a plan whose cells last this many rounds, a third of which precede the first measurement."""
     trainers = min(simulation.capacities.trainers, devices)
     apart = max(1, (rounds - rounds // 3) // MEASUREMENTS)
     return MeasurementPlan(
@@ -96,7 +96,7 @@ def measure(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     cache: MeasurementCache | None = None,
 ) -> Measurements:
-    """Measure all cells that are not in the cache, each in so many worlds (realisations of the drift).
+    """Measure all cells that are not in the cache, each in ``worlds`` realisations of the drift.
 
     ``on_progress`` is called with the number of finished cells and of all cells.
     """
@@ -114,7 +114,7 @@ def measure(
             cache.add((x, y), values)
         accuracies.append(values.reshape(-1, len(model_ages_s)))
     shape = (len(volumes), len(data_ages_s), len(model_ages_s))
-    # Measurements within a world are correlated; worlds are independent, so the error is estimated from their means.
+    # Measurements in one realisation are correlated; realisations are independent, so the error comes from their means.
     by_world = np.stack(accuracies).reshape(len(cells), worlds, plan.measured, -1).mean(axis=2)
     error = by_world.std(axis=1, ddof=1) / np.sqrt(worlds) if worlds > 1 else np.full(by_world[:, 0].shape, np.nan)
     on_progress(len(cells), len(cells))
@@ -132,25 +132,25 @@ def measure(
 def _measure_cell(
     simulation: FederatedSimulation, plan: MeasurementPlan, keys: Array, samples: Count, age_s: Scalar, ages_s: Array
 ) -> Array:
-    """[worlds, times, model ages]: the accuracy of the server's model."""
+    """Measure the accuracy of the server's model in every realisation, [worlds, times, model ages]."""
     return jax.vmap(lambda key: _measure_world(simulation, plan, key, samples, age_s, ages_s))(keys)
 
 
 def _measure_world(
     simulation: FederatedSimulation, plan: MeasurementPlan, key: RandomKey, samples: Count, age_s: Scalar, ages_s: Array
 ) -> Array:
-    """[times, model ages]: the accuracy of the server's model in one world."""
+    """Measure the accuracy of the server's model in one realisation of the drift, [times, model ages]."""
     algorithm = simulation.algorithm
     drifts = jax.vmap(lambda n: init_device_drift(key, n, simulation.pool.classes))(jnp.arange(plan.devices))
     spans = plan.trainers * SPANS
-    # The x samples are shared out over the spans of all trainers; the first spans get the remainder.
+    # The x samples are divided among the spans of all trainers; the first spans get the remainder.
     shares = (samples // spans + (jnp.arange(spans) < samples % spans)).reshape(plan.trainers, SPANS)
 
     def run_round(server: Server, number: Count) -> tuple[Server, None]:
         state, model = server
         now_s = (number + 1) * plan.round_s
-        who = (number * plan.trainers + jnp.arange(plan.trainers)) % plan.devices
-        trainers = jax.tree.map(lambda leaf: leaf[who], drifts)
+        indices = (number * plan.trainers + jnp.arange(plan.trainers)) % plan.devices
+        trainers = jax.tree.map(lambda leaf: leaf[indices], drifts)
 
         def update(drift: DeviceDrift, share: Array) -> tuple[Model, Count]:
             gathered, count = _aged_samples(simulation, plan, drift, share, number, now_s, age_s)

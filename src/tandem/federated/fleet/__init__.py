@@ -1,9 +1,9 @@
-"""A fleet of separate devices and their server, independent of how messages travel.
+"""A fleet of separate devices and their server, independent of the transport of messages.
 
 - ``messages``: one instruction to and one report from each device in each round.
 - ``client``, ``client_round``, ``client_store``: a device, which handles an instruction and stores its state.
 - ``server``, ``server_store``: the server, which plans a round, aggregates the reports and stores both.
 - ``runner``: the loop over rounds; ``api``: create a run or open an existing one.
 
-Messages travel through a ``runner.Transport``; ``tandem.federated.flower`` has one.
+A ``runner.Transport`` delivers messages; ``tandem.federated.flower`` has one.
 """

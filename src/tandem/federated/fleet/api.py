@@ -66,12 +66,12 @@ class FleetRun:
 
 
 def default_folder(scenario: Scenario, policy: str) -> Path:
-    """Return the folder of a run that was given none."""
+    """Return the default folder of a run."""
     return Path("fleets") / f"{scenario.name}-{Path(policy).name}"
 
 
 def create_run(scenario: Scenario, folder: Path, config: FleetConfig) -> FleetRun:
-    """Check a new run and write its folder, in place of an earlier run; ``launch_fleet`` starts it."""
+    """Check a new run and write its folder, which replaces an earlier run; ``launch_fleet`` starts it."""
     check_config(config, scenario)
     results_folder(folder, CONFIG)
     if Path(config.policy).is_dir():  # the server may have another working directory
@@ -93,7 +93,7 @@ def build_client(
     if number >= scenario.fleet.size:
         last = scenario.fleet.size - 1
         raise InputError(f"--number {number}: the fleet has devices 0 to {last}; choose one of them.")
-    controls = HARDWARE[hardware]()  # refuses hardware that is not available, before the model is prepared
+    controls = HARDWARE[hardware]()  # raises InputError if it is not available, before the model is prepared
     return ClientHandler(ClientContext.init(build_spec(scenario, seed), number), store, controls)
 
 

@@ -1,4 +1,4 @@
-"""One device of a fleet as a state machine: an instruction in, the next state and a report out.
+"""One device of a fleet as a state machine: an instruction leads to the next state and a report.
 
 The samples behind an update are kept until a later instruction acknowledges the update. If none does, the server has
 not used the update, and the samples are trained on again. A message that is lost, late or repeated therefore neither
@@ -27,9 +27,9 @@ def handle_instruction(
     hardware: Hardware,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[ClientSnapshot, Report]:
-    """Follow the instruction; returns the next state, which must be stored before the report is sent.
+    """Execute an instruction; returns the next state, which must be stored before the report is sent.
 
-    A repeated instruction gives the same report again; one of an earlier round is refused.
+    A repeated instruction gives the same report again; an instruction of an earlier round raises ``ProtocolError``.
     """
     if instruction.device != context.device:
         raise ProtocolError(f"device: the instruction is for device {instruction.device}, this is {context.device}.")
@@ -52,20 +52,20 @@ def handle_instruction(
 
 
 def _apply_acknowledgement(snapshot: ClientSnapshot, instruction: Instruction, model: Model) -> ClientSnapshot:
-    """Commit the last update if the server has used it; otherwise keep its samples, since the server never will."""
+    """Commit the last update if the server has used it; otherwise keep its samples, to train on them again."""
     if instruction.acknowledged <= snapshot.settled:
         return dataclasses.replace(snapshot, update_pending=False)
     if snapshot.update_pending and instruction.acknowledged == snapshot.round:
         snapshot = commit_update(snapshot, model)
-    else:  # this device has lost its state and with it the update: only take over the server's model
+    else:  # this device has lost its state and with it the update: only adopt the server's model
         snapshot = dataclasses.replace(snapshot, client=eqx.tree_at(lambda c: c.model, snapshot.client, model))
-    # Without weights nothing was taken over. The report then shows a lower ``settled``, and the server sends the model.
+    # Without weights no model was adopted. The report then has a lower ``settled``, and the server sends the model.
     settled = snapshot.settled if instruction.weights is None else instruction.acknowledged
     return dataclasses.replace(snapshot, settled=settled, update_pending=False)
 
 
 def sample_counts(snapshot: ClientSnapshot) -> dict[str, int]:
-    """Return how many requests and samples the device holds, and what became of all others."""
+    """Return how many requests and samples the device holds, and the totals of its counters."""
     state = snapshot.client
     counters = {name: int(count) for name, count in vars(state.counters).items()}
     return {"waiting": int(state.waiting_count), "buffered": int(state.buffer_count), **counters}

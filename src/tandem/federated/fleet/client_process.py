@@ -1,4 +1,4 @@
-"""A device as a process of its own: it answers on a local socket, and outlives the processes that bring messages."""
+"""A device as a separate process: it answers on a local socket, and outlives the processes that deliver messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def serve_forever(handler: ClientHandler, address: Path, read_timeout_s: float =
             with contextlib.suppress(OSError, EOFError), listener.accept() as connection:
                 _set_timeout(connection, read_timeout_s)
                 report = _handle(handler, connection.recv_bytes())
-                if report is not None:  # otherwise the SuperNode sees the connection close, and reports an error
+                if report is not None:  # otherwise the connection closes, and the SuperNode reports an error
                     connection.send_bytes(report)
 
 

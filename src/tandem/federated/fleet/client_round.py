@@ -1,7 +1,7 @@
 """The state of one device and its work: catch up after an absence, serve or train for a round, commit an update.
 
-The device runs the simulator's own round as a fleet of one. Beside the simulator's counts it holds what they count:
-requests, samples and a model.
+The device runs the simulator's round as a fleet of one. In addition to the simulator's counts it holds the requests,
+the samples and a model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ enqueue = eqx.filter_jit(client.enqueue)
 
 @dataclasses.dataclass(frozen=True)
 class ClientSnapshot:
-    """Everything that one device remembers between two rounds; it is on disk before a report is sent."""
+    """The complete state of one device between two rounds; it is on disk before a report is sent."""
 
     run: str
     device: int  # its number in the fleet
@@ -48,7 +48,7 @@ class ClientSnapshot:
 
 
 def initial_snapshot(context: ClientContext, run: str, clock_s: float) -> ClientSnapshot:
-    """Return a device that joins now, with the pre-trained model and the requests of an idle round."""
+    """Return the state of a device that joins now, with the pre-trained model and the requests of an idle round."""
     task, system, device = context.spec.task, context.spec.system, context.device
     fleet = slice_device(reset(system, context.spec.fleet_key), device)
     fleet = dataclasses.replace(fleet, clock_s=jnp.asarray(clock_s, jnp.float32))
@@ -59,7 +59,7 @@ def initial_snapshot(context: ClientContext, run: str, clock_s: float) -> Client
 
 
 def catch_up(context: ClientContext, snapshot: ClientSnapshot, clock_s: float) -> ClientSnapshot:
-    """Let the requests arrive that came while the device was offline, up to the capacity of the queue."""
+    """Add the requests that arrived while the device was offline, up to the capacity of the queue."""
     fleet, state = snapshot.fleet, snapshot.client
     system = context.spec.system
     step_max_s = float(system.round_max_s)
@@ -73,7 +73,7 @@ def catch_up(context: ClientContext, snapshot: ClientSnapshot, clock_s: float) -
         middle_s = fleet.clock_s + step_s / 2
         fleet, admitted = advance_offline(context, fleet, step_s, jnp.asarray(step))
         state = _enqueue_requests(context, state, admitted, middle_s)
-    # Take over the server's clock, so that rounding differences do not accumulate.
+    # Adopt the server's clock, so that rounding differences do not accumulate.
     fleet = dataclasses.replace(fleet, clock_s=jnp.asarray(clock_s, jnp.float32))
     return dataclasses.replace(snapshot, fleet=fleet, client=state)
 
@@ -125,7 +125,7 @@ def run_round(
 
 
 def commit_update(snapshot: ClientSnapshot, model: Model) -> ClientSnapshot:
-    """Drop the samples behind the last update and take over the averaged model, which contains the update."""
+    """Remove the samples of the last update and adopt the averaged model, which contains the update."""
     fleet = dataclasses.replace(
         snapshot.fleet,
         data=jnp.zeros(1),

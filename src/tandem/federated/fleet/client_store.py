@@ -36,7 +36,7 @@ class ClientHandler:
     lock_timeout_s: float = LOCK_TIMEOUT_S
 
     def handle(self, data: bytes) -> bytes:
-        """Follow an instruction, store the new state, then return the report: a reported round is never forgotten."""
+        """Execute an instruction, store the new state, then return the report: a reported round is never lost."""
         instruction = from_bytes(Instruction, data)
         path = snapshot_path(self.store, instruction.run, self.context.device)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,11 +26,11 @@ from tandem.io.tables import write_text
 from tandem.scenario import Scenario, dump_scenario
 
 DEADLINE_MARGIN_S = 50.0  # for messages, and for the compilation in the first round
-ENGINES = ("simulation", "deployment")  # Flower's two ways to run clients
+ENGINES = ("simulation", "deployment")  # Flower's two engines
 
 
 class FleetConfig(BaseModel):
-    """The options of a run. The number of rounds is the scenario's."""
+    """The options of a fleet's run. The number of rounds is that of the scenario."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +47,7 @@ class FleetConfig(BaseModel):
     nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
 
     def report_deadline_s(self, round_max_s: float) -> float:
-        """Return the deadline for reports; unless given, L_max and a margin."""
+        """Return the deadline for reports; the default is L_max plus a margin."""
         return round_max_s + DEADLINE_MARGIN_S if self.deadline_s is None else self.deadline_s
 
 

@@ -1,4 +1,4 @@
-"""The hardware of a device: sets clock frequency and transmission power.
+"""The hardware of a device, which sets clock frequency and transmission power.
 
 Simulated hardware accepts any value, and the times of a round follow from the paper's formulas. On Linux the clock of a
 real processor is capped through cpufreq, if that exists and this process may write to it.
@@ -25,12 +25,12 @@ class HardwareSetting:
 
 
 class Hardware(Protocol):
-    """Hardware that a device runs on."""
+    """The interface of the hardware that a device runs on."""
 
     measured: bool  # whether computing times are measured by the wall clock instead of computed by the formulas
 
     def apply(self, setting: HardwareSetting) -> HardwareSetting:
-        """Set frequency and power as close to ``setting`` as possible, and return what was set."""
+        """Set frequency and power as close to ``setting`` as possible, and return the values that were set."""
 
 
 class SimulatedHardware:

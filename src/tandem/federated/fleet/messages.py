@@ -19,7 +19,7 @@ from tandem.federated.algorithm import Model
 from tandem.io.tree_io import flatten_arrays, restore_arrays
 from tandem.rng import FIRST_EPISODE_STREAM
 
-NO_ROUND = -1  # a round number that stands for none
+NO_ROUND = -1  # a round number that means none
 NO_ANSWER = "no answer in time"  # the reason why a device has no report, if nothing else is known
 MAX_ROUND = FIRST_EPISODE_STREAM - 1
 Weights = dict[str, NDArray[Any]]  # a model: each array by its path in the tree
@@ -47,7 +47,7 @@ class Message(BaseModel):
 
 
 class Instruction(Message):
-    """What a device has to do in a round, and which of its updates the server has used.
+    """The instruction of a device for a round, and the last of its updates that the server has used.
 
     ``weights``: the global model, for a device that trains or whose last update was acknowledged.
     """
@@ -63,7 +63,7 @@ class Instruction(Message):
 
 
 class Report(Message):
-    """What a device did in a round, and its state at the end. ``weights``: its update, if it has trained."""
+    """The report of a device's work in a round, and of its state at the end. ``weights``: its update, if it trained."""
 
     trained: bool  # whether it has trained, and sends an update
     settled: RoundOrNone  # the last acknowledgement that it has applied

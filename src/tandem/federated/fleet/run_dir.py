@@ -29,7 +29,7 @@ TRACES = ("trace.csv", "trace.parquet")
 
 @contextmanager
 def server_lock(folder: Path) -> Iterator[None]:
-    """Keep other servers out of the folder; two servers would overwrite each other's rounds."""
+    """Hold the lock of the folder for the block; two servers would overwrite each other's rounds."""
     with ExitStack() as stack:
         try:
             stack.enter_context(file_lock(folder / LOCK))

@@ -49,7 +49,7 @@ def run_rounds(
 def run_to_folder(folder: Path, config: FleetConfig, spec: FleetSpec, transport: Transport) -> dict[str, Any]:
     """Run the remaining rounds of the run in a folder, write trace and result, and return the result.
 
-    Every file is complete or absent, also if the run is stopped.
+    Files are written atomically, so each is complete or absent if the run is stopped.
     """
     policy = load_policy(config.policy, config.preference, spec.system)
     scenario = load_scenario(folder / SCENARIO)
@@ -70,7 +70,7 @@ def run_to_folder(folder: Path, config: FleetConfig, spec: FleetSpec, transport:
 
 
 def load_policy(name: str, preference: tuple[float, float, float] | None, system: System) -> Policy:
-    """Return a heuristic, or a trained run's policy for a preference; refuse a policy that does not fit the fleet."""
+    """Return a heuristic, or a trained run's policy for a preference; raises InputError if it does not fit."""
     if name in HEURISTICS:
         if preference is not None:
             raise InputError(f"--prefer: the heuristic {name} has no preferences; name a trained run with --policy.")

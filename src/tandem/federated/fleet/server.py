@@ -1,12 +1,12 @@
 """The server of a fleet as a state machine: plan a round, then aggregate the reports that arrived.
 
 The server estimates the state of every device from the device's last report. ``plan_round`` simulates a round from this
-estimate, which decides who trains, at which power and frequency, and how long the round lasts. A device without a valid
-report in the last round is told to serve until it reports again, so that no round waits for its training.
+estimate to determine which devices train, their power and frequency, and the duration of the round. A device without a
+valid report in the last round is instructed to serve until it reports again, so that no round waits for its training.
 
 ``aggregate_round`` replaces the planned values by the reported ones and averages the updates. A device without a valid
-report is assumed to have done nothing: it contributes no update, its requests wait, and it keeps its samples. What it
-did nevertheless is part of its next report.
+report is assumed to have done nothing: it contributes no update, its requests wait, and it keeps its samples. Its next
+report includes the work that it did in the meantime.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ServerState:
 
 @dataclasses.dataclass(frozen=True)
 class RoundPlan:
-    """The decisions for a round, and what the simulator expects of it."""
+    """The decisions for a round, and its expected result by the simulator."""
 
     round: int
     instructions: tuple[Instruction, ...]  # one for each device
@@ -77,7 +77,7 @@ class RoundPlan:
 
 @dataclasses.dataclass(frozen=True)
 class RoundRecord:
-    """A completed round: the state before it and its outcome in the simulator's types, and what failed."""
+    """A completed round: the state before it and its outcome in the simulator's types, and the failures."""
 
     before: FleetState
     outcome: RoundOutcome
@@ -88,7 +88,7 @@ class RoundRecord:
 
 
 def init_server(spec: FleetSpec, run: str) -> ServerState:
-    """Return the server before round 0: it assumes that every device is present, as the simulator resets it."""
+    """Return the server before round 0, which assumes that every device is present and has its state after a reset."""
     size = spec.system.size
     none = np.full(size, NO_ROUND)
     accuracy = np.full(size, float(spec.task.accuracy), np.float32)
@@ -99,7 +99,7 @@ def init_server(spec: FleetSpec, run: str) -> ServerState:
 
 
 def plan_round(spec: FleetSpec, policy: Policy, server: ServerState) -> RoundPlan:
-    """Decide what every device does in the next round."""
+    """Plan the next round: the instruction of every device, and the expected state and outcome."""
     expected, outcome = _simulate_round(
         spec.system, policy, server.estimate, jnp.asarray(server.responded), spec.policy_key
     )
@@ -195,7 +195,7 @@ def _parse_answer(
 def _parse_update(report: Report, instruction: Instruction, model: Model, round_max_s: Scalar) -> Model | None:
     """Return the update of a device that has trained; None if it took longer than ``round_max_s``."""
     if not instruction.train:
-        raise ProtocolError("trained: the device was told to serve.")
+        raise ProtocolError("trained: the instruction was to serve.")
     if report.weights is None:
         raise ProtocolError("trained: the report has no weights.")
     update = validate_weights(report.weights, model)
@@ -204,7 +204,7 @@ def _parse_update(report: Report, instruction: Instruction, model: Model, round_
 
 
 def _check_capacities(report: Report, spec: FleetSpec) -> None:
-    """Refuse more than a device can hold: it would dominate the average, or the next decision."""
+    """Raise ``ProtocolError`` for values above a device's capacity, which would distort the average or the plan."""
     capacities = {
         "samples": spec.task.capacities.buffer,
         "queue": float(spec.system.queue_max),
@@ -233,7 +233,7 @@ def aggregate_updates(
 
 
 def _assume_idle(before: FleetState, plan: RoundPlan, queue_max: Scalar) -> dict[str, Any]:
-    """Return what the server assumes of a device without a report: requests arrived, and nothing else happened."""
+    """Return the assumed state of devices without a report: requests arrived, and nothing else happened."""
     duration_s = plan.outcome.duration_s
     queue, dropped = next_queue(jnp.ones(before.queue.shape, bool), before.queue, plan.outcome.arrived, queue_max)
     nothing = dict.fromkeys(("served", "converted", "discarded", "energy_j"), np.zeros(before.queue.shape))
@@ -263,7 +263,7 @@ def _merge_outcome(
     }
     accuracy = _merge(reports, "accuracy", server.accuracy)
     train = jnp.asarray([n in reports and reports[n].trained for n in range(system.size)])
-    reported = jnp.asarray(_flags(range(system.size), reports))  # the others are counted as not having served anybody
+    reported = jnp.asarray(_flags(range(system.size), reports))  # all others count as having served no requests
     objectives = round_objectives(
         train, jnp.where(reported, accuracy, 0.0), jnp.where(reported, values["latency_s"], 0.0), values["energy_j"]
     )
@@ -294,7 +294,7 @@ def _merge_state(
         plan.expected,
         queue=values["queue"],
         waited_s=values["waited_s"],
-        # The next instruction acknowledges an accepted update; the device then drops the samples behind it.
+        # The next instruction acknowledges an accepted update; the device then removes the samples of the update.
         data=jnp.where(trained, 0.0, values["data"]),
         data_age_s=jnp.where(trained, FRESH_AGE_S, values["data_age_s"]),
         model_age_s=jnp.where(trained, 0.0, values["model_age_s"]),

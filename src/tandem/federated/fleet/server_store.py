@@ -34,7 +34,7 @@ def save_round(folder: Path, server: ServerState, record: RoundRecord) -> None:
 
 
 def load_server(folder: Path, spec: FleetSpec, policy: Policy, run: str) -> tuple[ServerState, list[RoundRecord]]:
-    """Read the server and its completed rounds; a new server if nothing was written."""
+    """Read the server and its completed rounds; returns a new server if nothing was written."""
     server = init_server(spec, run)
     if not (folder / SERVER).exists():
         return server, []

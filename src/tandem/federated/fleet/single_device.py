@@ -67,7 +67,7 @@ def slice_device(state: FleetState, number: int) -> FleetState:
 def device_round(context: ClientContext, state: FleetState, action: DeviceAction) -> tuple[FleetState, RoundOutcome]:
     """Simulate a round of the device.
 
-    After training, data and model stay as they were before: the server has not acknowledged the update yet.
+    Training does not change data and model, because the server has not acknowledged the update yet.
     """
     system, n = context.spec.system, context.number
     gain_key, arrival_key = jax.random.split(jax.random.fold_in(context.spec.episode_key, action.round))
@@ -92,7 +92,7 @@ def device_round(context: ClientContext, state: FleetState, action: DeviceAction
 def advance_offline(
     context: ClientContext, state: FleetState, duration_s: Scalar, part: Count
 ) -> tuple[FleetState, Scalar]:
-    """Let time pass without serving, as part number ``part`` of an absence.
+    """Simulate time without serving, as part number ``part`` of an absence.
 
     Returns the state, and the number of requests that the queue admitted.
     """
@@ -128,7 +128,7 @@ def _single_device_system(context: ClientContext, action: DeviceAction, arrived:
         devices=devices,
         arrivals=FixedArrivals(arrived[None], action.duration_s),
         bandwidth_hz=system.bandwidth_hz / jnp.maximum(action.trainers, 1),
-        round_floor_s=action.duration_s,  # equal bounds: the fleet decides how long the round lasts
+        round_floor_s=action.duration_s,  # equal bounds: the instruction determines the duration of the round
         round_max_s=action.duration_s,
         data_limit=system.data_limit[n][None],
         size=1,

@@ -1,4 +1,4 @@
-"""What every process of a fleet derives from the scenario and the seed, without being sent it."""
+"""The specification of a fleet, which every process derives from the scenario and the seed without any messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXCLUDED_FROM_FINGERPRINT = ("name", "description", "rounds")  # fields of a sce
 class FleetSpec(eqx.Module):
     """A fleet with a task. The same scenario and seed give the same specification in every process."""
 
-    system: System  # without the task: what the server plans with
+    system: System  # without the task: the model that the server plans with
     task: FederatedSimulation
     fleet_key: RandomKey  # of the simulator's episode with this seed
     policy_key: RandomKey
@@ -86,7 +86,7 @@ def load_spec(folder: Path, seed: int) -> FleetSpec:
 
 
 def fingerprint(scenario: Scenario, seed: int, algorithm: FederatedAlgorithm | None = None) -> str:
-    """Hash what devices depend on: the scenario without its name and paths, the seed and the federated algorithm."""
+    """Hash the data that devices depend on: scenario without name and paths, seed, and federated algorithm."""
     fields = {
         name: part for name, part in scenario.model_dump(mode="json").items() if name not in EXCLUDED_FROM_FINGERPRINT
     }

@@ -1,4 +1,4 @@
-"""The body of the ClientApp in Flower's simulation: a device with its state on disk, since Flower picks the process."""
+"""The body of the ClientApp in Flower's simulation. The device's state is on disk, since Flower chooses the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandem.federated.fleet.spec import ClientContext, FleetSpec, load_spec
 
 
 def handle_message(folder: str, device: int, instruction: bytes) -> bytes:
-    """Let a device of the run in ``folder`` follow an instruction, and return its report."""
+    """Execute an instruction for a device of the run in ``folder``, and return the device's report."""
     run_folder = Path(folder)
     spec = _load_spec(run_folder, read_config(run_folder).run)
     handler = ClientHandler(ClientContext.init(spec, device), run_folder / CLIENT_STORE, SimulatedHardware())

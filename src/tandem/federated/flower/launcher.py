@@ -1,7 +1,7 @@
-"""Runs a fleet with Flower from start to result.
+"""The launcher of a fleet with Flower, from start to result.
 
 With the engine ``simulation``, Flower's simulation (Ray) hosts the devices. With ``deployment``, this module starts
-what separate machines would run: a process and a SuperNode for each device, all on the loopback interface.
+the processes of separate machines: a process and a SuperNode for each device, all on the loopback interface.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def follow_run(run: FleetRun, submitted: Popen[bytes], on_round: OnRound) -> dic
         if failure.exists():
             raise InputError(failure.read_text(encoding="utf-8").strip())
         if run.finished:
-            with contextlib.suppress(TimeoutExpired):  # let Flower and Ray end by themselves first
+            with contextlib.suppress(TimeoutExpired):  # wait for Flower and Ray to end by themselves
                 submitted.wait(END_TIMEOUT_S)
             _emit_progress(progress, count, on_round)
             return run.document()

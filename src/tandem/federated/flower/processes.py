@@ -1,4 +1,4 @@
-"""Child processes that end with this one: each in a process group of its own, which is always terminated."""
+"""Child processes that end with this one: each has a separate process group, which is always terminated."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _group_exists(process: subprocess.Popen[bytes]) -> bool:
 
 @contextmanager
 def sigterm_as_exit() -> Iterator[None]:
-    """Let SIGTERM unwind the block like Ctrl-C; otherwise child processes would be left running."""
+    """Make SIGTERM raise SystemExit in the block, as Ctrl-C raises KeyboardInterrupt, so that child processes end."""
 
     def raise_exit(number: int, _: object) -> None:
         raise SystemExit(128 + number)

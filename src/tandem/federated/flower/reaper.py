@@ -1,8 +1,8 @@
-"""Kills processes that have a tag in their environment, including those in other sessions.
+"""A program that kills processes with a tag in their environment, including those in other sessions.
 
-Flower and Ray start processes in sessions of their own, which signals to a process group do not reach. Run as a program
+Flower and Ray start processes in separate sessions, which signals to a process group do not reach. Run as a program
 (``python reaper.py TAG``), it waits until its standard input closes, which happens when its parent ends in any way, and
-then kills what is left. It uses only the standard library, so that it starts fast and needs little memory.
+then kills the remaining processes. It uses only the standard library, so that it starts fast and needs little memory.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ NODE_SHARE = 0.8  # of the deadline: a node stops waiting for its device first, 
 
 
 class FlowerTransport:
-    """Sends instructions to the connected nodes, and collects the reports that arrive before the deadline."""
+    """A transport that sends instructions to the connected nodes, and collects the reports before the deadline."""
 
     def __init__(self, grid: Grid, size: int, deadline_s: float, nodes: Mapping[int, int] | None = None) -> None:
-        """Serve a fleet of ``size`` devices; with ``nodes`` (the node of each device) no node is asked."""
+        """Create the transport of ``size`` devices; with ``nodes`` (the node of each device) no node is queried."""
         self._grid, self._size, self._deadline_s = grid, size, deadline_s
         self._nodes_are_given = nodes is not None
         self._node_of: dict[int, int] = dict(nodes or {})  # by device; the node that last named the device

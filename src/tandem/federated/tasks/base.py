@@ -33,18 +33,18 @@ class TaskData:
 
     @classmethod
     def from_images(cls, pretraining: LabelledImages, requests: LabelledImages) -> TaskData:
-        """Hold images that are in memory already."""
+        """Create the data of a task from images in memory."""
         contents = [array.tobytes() for part in (pretraining, requests) for array in (part.images, part.labels)]
         return cls(lambda: pretraining, lambda: requests, hashlib.sha256(b"".join(contents)).hexdigest())
 
     @cached_property
     def pretraining(self) -> LabelledImages:
-        """Return the images for pre-training."""
+        """The images for pre-training."""
         return self.read_pretraining()
 
     @cached_property
     def requests(self) -> LabelledImages:
-        """Return the images for requests."""
+        """The images for requests."""
         return self.read_requests()
 
 
@@ -58,7 +58,7 @@ class PretrainConfig:
     weight_decay: float
     shift_pixels: int  # images are shifted at random by up to this much
     mirror: bool  # half of the images are mirrored
-    quick: bool  # takes seconds, so that a missing model is trained without asking
+    quick: bool  # takes seconds, so that a missing model is trained automatically
 
 
 class Task(ABC):
@@ -69,12 +69,12 @@ class Task(ABC):
     shipped: ClassVar[Path | None] = None  # a model in the package, trained with this configuration
 
     def __init__(self, config: Any) -> None:
-        """Take the fields that a user wrote in the scenario."""
+        """Configure the task by the fields of ``accuracy.task``."""
         self.config = config
 
     @abstractmethod
     def data(self) -> TaskData:
-        """Find the data. InputError, now or when they are read, if they are missing or damaged."""
+        """Find the data. Raises InputError, now or when they are read, if they are missing or damaged."""
 
     @abstractmethod
     def model(self, key: RandomKey) -> eqx.Module:
@@ -117,5 +117,5 @@ TASKS: dict[type[TaskConfig], type[Task]] = {DigitsTaskConfig: Digits, Cifar10Ta
 
 
 def build_task(config: TaskConfig) -> Task:
-    """Build the task that a scenario asks for."""
+    """Build the task of a scenario."""
     return TASKS[type(config)](config)

@@ -1,4 +1,4 @@
-"""Read CIFAR-10 from a folder: the original Python batches, or Parquet files with encoded images."""
+"""Reader of CIFAR-10 from a folder: the original Python batches, or Parquet files with encoded images."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _concatenate(parts: Sequence[LabelledImages]) -> LabelledImages:
 
 
 class _PlainArrays(pickle.Unpickler):
-    """Unpickles plain arrays only: an untrusted pickle can execute code."""
+    """An unpickler of plain arrays only, since an untrusted pickle can execute code."""
 
     ALLOWED = (
         ("numpy.core.multiarray", "_reconstruct"),
@@ -94,7 +94,7 @@ def _read_batch(path: Path) -> LabelledImages:
     contents = _contents(path)
     try:
         fields = _PlainArrays(io.BytesIO(contents), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle may fail in any way
+    except Exception as error:  # a damaged pickle may raise any exception
         raise InputError(f"{path}: is not a CIFAR-10 batch ({error}); unpack cifar-10-python.tar.gz again.") from None
     for field in (b"data", b"labels"):
         if not isinstance(fields, dict) or field not in fields:

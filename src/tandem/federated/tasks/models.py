@@ -1,7 +1,7 @@
 """The classifiers that devices run, called with a batch of images.
 
-A fleet has one model for each device, all of the same shape, stacked leaf by leaf. So a layer must stay fast when every
-device has its own weights: matrix products do, grouped convolutions do not.
+A fleet has one model for each device, all of the same shape, stacked leaf by leaf. So a layer must be fast when every
+device has different weights, as matrix products are and grouped convolutions are not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Logits = Float[Array, "batch classes"]
 
 
 class Dense(eqx.Module):
-    """x W + b. W is drawn from He's normal distribution, which needs no factorisation and is the same under vmap."""
+    """A dense layer x W + b. The initial W has He's normal distribution, which is the same under vmap."""
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]

@@ -72,7 +72,7 @@ def cache_path(task: Task, data: TaskData, config: PretrainConfig, seed: int) ->
 
 
 def load_pretrained(task: Task, data: TaskData, seed: int = 0) -> Pretrained:
-    """Load a task's model: the user's, the cached or the shipped one. If there is none, train it if that is quick."""
+    """Load a task's model: the user's, the cached or the shipped one; if there is none, train it if that is quick."""
     if task.config.pretrained_path is not None:
         return read_pretrained(task, task.config.pretrained_path)
     path = cache_path(task, data, task.pretrain_config, seed)

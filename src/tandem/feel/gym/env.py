@@ -37,8 +37,9 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
     ## Description
     An edge server schedules N devices. In every round each device either trains the shared model on the data it has,
     or serves the requests in its queue, and does so at a chosen transmission power and processor frequency. Served
-    requests become training data; models grow stale unless trained. The dynamics are the paper's (section III); a
-    shield, unless the scenario turns it off, replaces what a device could not manage by the nearest that it can.
+    requests become training data; the accuracy of models decays unless they are trained. The dynamics are the paper's
+    (section III). Unless the scenario disables it, a shield replaces an action that a device cannot carry out within
+    the constraints by the nearest one that it can.
 
     ## Observation Space
     A `Box` of float32: feature by feature over the devices, then the length of the last round. The features are those
@@ -49,11 +50,11 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
     ## Action Space
     With ``action_format="dict"``, a `Dict` of `train` (`MultiBinary(N)`), `power` and `frequency` (`Box(0, 1, (N,))`,
     from the device's lowest to its highest). With ``action_format="box"``, the same as one `Box(0, 1, (3N,))` in that
-    order, in which train means above 0.5. ``info["action_mask"]`` tells which devices may train next.
+    order, in which train means above 0.5. ``info["action_mask"]`` marks the devices that may train next.
 
     ## Reward Space
     A float32 vector of three, all maximised: mean accuracy of the service, minus mean latency (s), minus mean energy
-    (J). A round that breaks a constraint earns the scenario's penalty instead; ``info["objectives"]`` has the
+    (J). The reward of a round that violates a constraint is the scenario's penalty; ``info["objectives"]`` has the
     objectives in any case. ``info`` also has ``violations`` (bool[8], in the order of ``tandem.feel.CONSTRAINTS``),
     ``violating_devices`` (bool[8, N]), ``duration_s`` of the round, and by device the requests ``dropped`` and the
     samples ``discarded``.
@@ -63,14 +64,14 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
     arrivals are random: ``reset(seed=...)`` fixes them, and those of the episodes after it.
 
     ## Episode Truncation
-    After the scenario's ``rounds``. The fleet never ends, so an episode is never terminated.
+    After the scenario's ``rounds``. An episode is never terminated.
 
     ## Arguments
     - ``scenario``: a preset's name, a path to a YAML file, or a ``Scenario``; "paper" unless given.
     - ``overrides``: changes to a preset or file, ``["fleet.size=20"]`` or ``{"fleet.size": 20}``.
     - ``action_format``: "dict" or "box".
     - ``render_mode``: None, or "ansi" for a picture of the fleet in text.
-    - ``build_system``: makes the system of a scenario; ``gymnasium.make`` passes one that also measures accuracy on a
+    - ``build_system``: builds the system of a scenario; ``gymnasium.make`` passes one that also measures accuracy on a
       scenario's task.
 
     ## Version History
@@ -105,17 +106,17 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
-        self._state, told = _reset(self.system, episode_seed(self.np_random))
+        self._state, result = _reset(self.system, episode_seed(self.np_random))
         self._over = False
-        observation, info = to_host(told)
+        observation, info = to_host(result)
         return observation, info
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], NDArray[np.float32], bool, bool, dict[str, Any]]:
         if self._state is None or self._over:
-            raise gymnasium.error.ResetNeeded("There is no episode under way; call reset() before step().")
+            raise gymnasium.error.ResetNeeded("No episode is running; call reset() before step().")
         choices = flatten_action(action, self.action_format, self.system.size)
-        self._state, told = _step(self.system, self._state, choices)
-        observation, reward, truncated, info = to_host(told)
+        self._state, result = _step(self.system, self._state, choices)
+        observation, reward, truncated, info = to_host(result)
         self._over = bool(truncated)
         return observation, reward, False, self._over, {**info, "duration_s": float(info["duration_s"])}
 
@@ -126,7 +127,7 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
 
 
 def open_scenario(scenario: str | PathLike[str] | Scenario, overrides: Overrides = ()) -> Scenario:
-    """The scenario an environment was asked for, or InputError."""
+    """Return the scenario of an environment, loaded if it is a name or a path; raises InputError if it is neither."""
     if isinstance(overrides, str) or not isinstance(overrides, Sequence | Mapping):
         raise InputError(f"overrides is {overrides!r}; write a list such as ['fleet.size=20'], or a mapping.")
     if isinstance(scenario, Scenario):
@@ -144,25 +145,25 @@ def open_scenario(scenario: str | PathLike[str] | Scenario, overrides: Overrides
 
 
 def check_render_mode(render_mode: str | None) -> None:
-    """Raise InputError unless it is None or one of ``RENDER_MODES``."""
+    """Raise InputError unless ``render_mode`` is None or one of ``RENDER_MODES``."""
     if render_mode is not None and render_mode not in RENDER_MODES:
         raise InputError(f"render_mode is {render_mode!r}; write None or 'ansi'.")
 
 
 def episode_seed(generator: np.random.Generator) -> NDArray[np.uint32]:
-    """The two words that are an episode's random key; drawn anew for every episode of an environment."""
+    """Draw the two words of an episode's random key; every episode of an environment has its own."""
     return generator.integers(0, 2**32, size=2, dtype=np.uint32)
 
 
 def reset_env(system: System, seed: EpisodeSeed) -> tuple[FleetState, Any]:
-    """Start an episode. Returns the state, and what the scheduler is told: observation and info."""
-    # The generator is named, for the words have its shape whatever JAX's default is.
+    """Start an episode. Returns the state and the result for the scheduler: observation and info."""
+    # The generator is named, because the words have its shape, whatever JAX's default is.
     state = reset(system, jax.random.wrap_key_data(seed, impl="threefry2x32"))
     return state, (_observation(system, state), {"action_mask": action_mask(system, state)})
 
 
 def step_env(system: System, state: FleetState, choices: Float[Array, " three_a_device"]) -> tuple[FleetState, Any]:
-    """Play a round. Returns the state, and what the scheduler is told: observation, reward, truncated and info."""
+    """Simulate a round. Returns the state and the result for the scheduler: observation, reward, truncated, info."""
     train, power, frequency = choices.astype(state.queue.dtype).reshape(3, system.size)
     after, outcome = step(system, state, Action(train=train > 0.5, power=power, frequency=frequency))
     info = {
@@ -177,8 +178,8 @@ def step_env(system: System, state: FleetState, choices: Float[Array, " three_a_
     return after, (_observation(system, after), outcome.reward.astype(jnp.float32), is_truncated(system, after), info)
 
 
-# Compiled for a kind of system (its static fields and shapes), not for an environment: the second one of a scenario,
-# or of another with other numbers, finds them compiled.
+# Compiled once for each structure of a system (its static fields and shapes), not for each environment: another
+# environment of the same scenario, or of one that differs only in numbers, uses the same compiled functions.
 _reset = jax.jit(reset_env)
 _step = jax.jit(step_env)
 
@@ -187,13 +188,13 @@ def _observation(system: System, state: FleetState) -> Float[Array, " all"]:
     return observe(system, state).flat().astype(jnp.float32)
 
 
-def to_host(told: Any) -> Any:
-    """Arrays as NumPy's, in one transfer, and as copies: wrappers write into the rewards they are given."""
-    return jax.tree.map(np.array, jax.device_get(told))
+def to_host(result: Any) -> Any:
+    """Copy arrays to NumPy in one transfer; they must be copies, since wrappers write into the rewards they get."""
+    return jax.tree.map(np.array, jax.device_get(result))
 
 
 def render_ansi(system: System, state: FleetState) -> str:
-    """The fleet between two rounds, a line a device."""
+    """Return the state of the fleet as text, with one line for each device."""
     queue, data, accuracy, train = jax.device_get(
         (state.queue, state.data, state.model_accuracy, state.last_action.train)
     )

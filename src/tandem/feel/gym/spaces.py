@@ -1,4 +1,4 @@
-"""What goes in and out of the environment: observation, action and reward spaces, with bounds that hold."""
+"""The observation, action and reward spaces of the environment, with finite bounds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tandem.feel.system import System
 ACTION_PARTS = ("train", "power", "frequency")
 ACTION_FORMATS = ("dict", "box")
 
-# Single precision rounds, so a bound met exactly may be crossed by a little.
+# Single precision rounds, so a value at its bound may exceed it by a rounding error.
 ROUNDING = 1e-3
-# The decibels of the weakest gain an observation shows, and of the strongest that single precision can carry.
+# The weakest gain of an observation, and the strongest that single precision can represent, in dB.
 GAIN_DB = (-300.0, 386.0)
 
 
 def observation_space(system: System) -> gymnasium.spaces.Box[np.float32]:
-    """The flat observation: each feature over all devices, then those of the fleet."""
+    """Return the space of the flat observation: each feature over all devices, then those of the fleet."""
     bounds = _feature_bounds(system)
     names = [name for name in device_features(system) for _ in range(system.size)] + list(FLEET_FEATURES)
     low, high = np.array([bounds[name] for name in names]).T
@@ -32,7 +32,10 @@ def observation_space(system: System) -> gymnasium.spaces.Box[np.float32]:
 
 
 def action_space(system: System, action_format: str) -> gymnasium.Space[Any]:
-    """``dict``: train, power and frequency by name; ``box``: the same in one vector, where train means above 0.5."""
+    """Return the action space: train, power and frequency by name (``dict``), or in one vector (``box``).
+
+    In the vector, a train value above 0.5 means that the device trains.
+    """
     size = system.size
     if action_format == "box":
         return gymnasium.spaces.Box(0.0, 1.0, (len(ACTION_PARTS) * size,), np.float32)
@@ -44,12 +47,12 @@ def action_space(system: System, action_format: str) -> gymnasium.Space[Any]:
 
 
 def reward_space(system: System) -> gymnasium.spaces.Box[np.float32]:
-    """(accuracy, -latency in s, -energy in J), or the penalty."""
+    """Return the reward space: (accuracy, -latency in s, -energy in J), or the penalty."""
     devices, longest_s, most_requests = system.devices, _number(system.round_max_s), _number(system.queue_max)
     cycles = _numbers(devices.inference_cycles_per_request) * most_requests
     frequency_hz = _numbers(devices.frequency_max_hz)
     latency_s = _feature_bounds(system)["waiting_s"][1] + cycles / _numbers(devices.frequency_min_hz)
-    # A device that trains computes for a round at most; one that serves computes its whole queue, however long.
+    # A device that trains computes for at most one round; a device that serves computes until its queue is empty.
     computing_j = _numbers(devices.capacitance) * frequency_hz**2 * np.maximum(frequency_hz * longest_s, cycles)
     energy_j = computing_j + _numbers(devices.power_max_w) * longest_s + _numbers(devices.switch_energy_j)
     worst = np.array([0.0, -np.mean(latency_s), -np.mean(energy_j)]) * (1 + ROUNDING)
@@ -58,13 +61,13 @@ def reward_space(system: System) -> gymnasium.spaces.Box[np.float32]:
 
 
 def check_action_format(action_format: str) -> None:
-    """Raise InputError unless it is one of ``ACTION_FORMATS``."""
+    """Raise InputError unless ``action_format`` is one of ``ACTION_FORMATS``."""
     if action_format not in ACTION_FORMATS:
         raise InputError(f"action_format is {action_format!r}; write 'dict' or 'box'.")
 
 
 def flatten_action(action: Any, action_format: str, size: int, batch: tuple[int, ...] = ()) -> NDArray[np.float32]:
-    """An action of either format as one vector a fleet: train, then power, then frequency, over all devices."""
+    """Convert an action of either format to one vector per fleet: train, then power, then frequency of all devices."""
     if action_format == "box":
         return _part(action, "the action", (*batch, len(ACTION_PARTS) * size))
     if not isinstance(action, Mapping) or set(action) != set(ACTION_PARTS):
@@ -87,9 +90,9 @@ def _part(value: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def _feature_bounds(system: System) -> dict[str, tuple[float, float]]:
-    """Lowest and highest value of each feature in an episode of T rounds, none longer than L_max."""
+    """Return the lowest and highest value of each feature in an episode of T rounds, none longer than L_max."""
     longest_s = _number(system.round_max_s)
-    # What adds up round by round also adds up the rounding of each.
+    # Quantities that accumulate over rounds also accumulate the rounding errors.
     rounding = 1 + ROUNDING + system.rounds * float(np.finfo(np.float32).eps)
     episode_s = system.rounds * longest_s * rounding
     return {

@@ -1,4 +1,4 @@
-"""Thousands of fleets as one Gymnasium vector environment: a step of all is one compiled call."""
+"""Many fleets as one Gymnasium vector environment: a step of all fleets is one compiled call."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
 
     Spaces, reward and arguments are those of ``FeelEnv``, with an axis of fleets in front. As in Gymnasium's own
     vector environments, ``reset(seed=s)`` seeds fleet i with s + i (or with s[i]), and every key of ``info`` comes
-    with a mask ``_key``; fleet i then lives through what a ``FeelEnv`` seeded with s + i does, episode after episode.
+    with a mask ``_key``. Fleet i has the same episodes as a ``FeelEnv`` seeded with s + i.
 
     Fleets start together and all episodes last T rounds, so they also end together. In the autoreset mode
     ``SAME_STEP`` that step returns the next episode's first observation, and the last one of the old episode in
     ``info["final_obs"]`` with its ``info["final_info"]``. In ``NEXT_STEP`` the step after it ignores its actions,
-    starts the new episode and rewards nothing; MO-Gymnasium's vector ``MORecordEpisodeStatistics`` counts correctly
-    in this mode only.
+    starts the new episode and has a reward of zero; MO-Gymnasium's vector ``MORecordEpisodeStatistics`` is correct in
+    this mode only.
 
     ## Arguments
-    - ``num_envs``: how many fleets.
-    - ``autoreset_mode``: ``AutoresetMode.SAME_STEP`` (unless given) or ``NEXT_STEP``, or their values as text.
+    - ``num_envs``: the number of fleets.
+    - ``autoreset_mode``: ``AutoresetMode.SAME_STEP`` (the default) or ``NEXT_STEP``, or their values as text.
     - all others: see ``FeelEnv``.
     """
 
@@ -87,7 +87,7 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
         self.single_action_space = action_space(self.system, action_format)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        # Of one fleet, as in MO-Gymnasium's vector environments, whose wrappers read the number of objectives off it.
+        # Of one fleet, as in MO-Gymnasium's vector environments; its wrappers read the number of objectives from it.
         self.reward_space = reward_space(self.system)
         self._generators: list[np.random.Generator] = []
         self._states: FleetState | None = None
@@ -97,7 +97,7 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         if options and "reset_mask" in options:
-            raise InputError("options has a reset_mask; leave it out, for these fleets start and end together.")
+            raise InputError("options has a reset_mask; leave it out, since all fleets start and end together.")
         self._seed(seed)
         return self._restart()
 
@@ -105,18 +105,18 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
         self, actions: Any
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         if self._states is None:
-            raise gymnasium.error.ResetNeeded("There is no episode under way; call reset() before step().")
+            raise gymnasium.error.ResetNeeded("No episode is running; call reset() before step().")
         nothing = np.zeros(self.num_envs, np.bool_)
         if self._restart_due:
             observation, info = self._restart()
             return observation, np.zeros((self.num_envs, self.reward_dim), np.float32), nothing, nothing.copy(), info
         choices = flatten_action(actions, self.action_format, self.system.size, (self.num_envs,))
-        self._states, told = _step_all(self.system, self._states, choices)
-        observation, reward, truncated, info = to_host(told)
+        self._states, result = _step_all(self.system, self._states, choices)
+        observation, reward, truncated, info = to_host(result)
         info = self._with_masks(info)
         if truncated.any():
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                # An array of one observation a fleet, as Gymnasium's own vector environments have it.
+                # An object array with one observation per fleet, as in Gymnasium's own vector environments.
                 final_obs = np.empty(self.num_envs, object)
                 final_obs[:] = list(observation)
                 final = self._with_masks({"final_obs": final_obs, "final_info": info})
@@ -137,7 +137,7 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
 
     def _seed(self, seed: int | Sequence[int | None] | None) -> None:
         if seed is None:
-            # Without a seed the generators go on; the first time there are none yet.
+            # Without a seed the generators continue; before the first reset there are none.
             self._generators = self._generators or self.np_random.spawn(self.num_envs)
             return
         if isinstance(seed, int | np.integer):
@@ -148,24 +148,24 @@ class FeelVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], Any, NDArray
             raise InputError(
                 f"seed has {len(seed)} entries; give one number, or one for each of {self.num_envs} fleets."
             )
-        going_on = self._generators or self.np_random.spawn(self.num_envs)
+        current = self._generators or self.np_random.spawn(self.num_envs)
         self._generators = [
-            old if one is None else seeding.np_random(int(one))[0] for old, one in zip(going_on, seed, strict=True)
+            old if one is None else seeding.np_random(int(one))[0] for old, one in zip(current, seed, strict=True)
         ]
 
     def _restart(self) -> tuple[NDArray[np.float32], dict[str, Any]]:
         seeds = np.stack([episode_seed(generator) for generator in self._generators])
-        self._states, told = _reset_all(self.system, seeds)
+        self._states, result = _reset_all(self.system, seeds)
         self._restart_due = False
-        observation, info = to_host(told)
+        observation, info = to_host(result)
         return observation, self._with_masks(info)
 
     def _with_masks(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Each key with its mask of the fleets that have it: all of them, for they are always in the same round."""
+        """Add a mask to each key: all fleets have the key, since they are always in the same round."""
         return info | {f"_{key}": np.ones(self.num_envs, np.bool_) for key in info}
 
 
-# One program for all fleets of a scenario; see the two it maps.
+# One compiled program for all fleets of a scenario, by vmap of ``reset_env`` and ``step_env``.
 _reset_all = jax.jit(jax.vmap(reset_env, in_axes=(None, 0)))
 _step_all = jax.jit(jax.vmap(step_env, in_axes=(None, 0, 0)))
 

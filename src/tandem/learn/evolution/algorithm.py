@@ -64,7 +64,7 @@ class Evolution(ScalarisedPPO):
 
     @abstractmethod
     def selection(self) -> Selection:
-        """Return how parents and survivors are selected."""
+        """Return the scheme that selects parents and survivors."""
 
     def plan_stages(self) -> tuple[Stage, ...]:
         """Plan as many generations as their share of the budget allows; the warm start gets the rest."""
@@ -88,17 +88,17 @@ class Evolution(ScalarisedPPO):
         return self.config.archive_size
 
     def _init_networks(self, keys: RandomKey) -> list[ActorCritic]:
-        """Make the same network for all preferences."""
+        """Create the same network for all preferences."""
         return super()._init_networks(keys[:1]) * len(keys)
 
     def variation(self, scale: Array) -> VariationOperator:
-        """Return how children are made from their parents."""
+        """Return the operator that makes children from their parents."""
         return VARIATIONS[self.config.variation](
             step=self.config.mutation_scale * scale, rate=self.config.mutation_rate
         )
 
     def begin_stage(self, stage: int, state: PopulationState) -> EvolutionState:
-        """Make the first generation, not yet evaluated."""
+        """Create the first generation, not yet evaluated."""
         first: EvolutionState = _first_generation(state, self.variation, self.config.population_size, stage)
         return first
 
@@ -160,7 +160,7 @@ class NSGA2(Evolution):
 def _first_generation(
     state: PopulationState, variation: Callable[[Array], VariationOperator], count: int, stage: int
 ) -> EvolutionState:
-    """Take the population and the archive, and mutants of them if they are too few."""
+    """Return the population and the archive, and mutants of them if they are too few."""
     next_key, mutant_key = jax.random.split(state.key)
     parents, repeated = _first_parents(state, count)
     scale, genes = param_scale(parents.network), to_param_vector(parents.network)

@@ -18,7 +18,7 @@ DEVIATION = (2 / ((DISTRIBUTION_INDEX + 2) * (DISTRIBUTION_INDEX + 3))) ** 0.5
 
 
 class VariationOperator(eqx.Module):
-    """Makes a child: its first parent, changed by crossover with the others and by mutation."""
+    """An operator that makes a child: its first parent, changed by crossover with the others and by mutation."""
 
     step: ParamVector | float  # standard deviation of a mutation, for each gene
     rate: Scalar | float  # share of the genes that mutate
@@ -30,7 +30,7 @@ class VariationOperator(eqx.Module):
         """Combine the first parent with the others."""
 
     def __call__(self, base: ParamVector, mate: ParamVector, other: ParamVector, key: RandomKey) -> ParamVector:
-        """Make one child."""
+        """Create one child."""
         cross_key, mutation_key = jax.random.split(key)
         return self.mutate(self.crossover(base, mate, other, cross_key), mutation_key)
 
@@ -59,7 +59,7 @@ class SimulatedBinaryCrossover(VariationOperator):
 
 
 class DifferentialEvolution(VariationOperator):
-    """Differential evolution as in MOEA/D-DE: add a share of the difference between the other parents to the first."""
+    """Differential evolution as in MOEA/D-DE: the first parent plus a share of the difference between the others."""
 
     factor: Scalar | float = 0.5
 

@@ -93,7 +93,7 @@ class NonDominatedSorting(Selection):
     """NSGA-II (Deb et al., 2002): by rank, and within a rank by crowding distance."""
 
     def parents(self, points: Points, key: RandomKey) -> Int[Array, "members 3"]:
-        """Binary tournaments: each parent is the better of two random members."""
+        """Return parents by binary tournaments: each is the better of two random members."""
         members = points.shape[0]
         order = _best_first(points)
         position = jnp.zeros(members, jnp.int32).at[order].set(jnp.arange(members, dtype=jnp.int32))
@@ -130,7 +130,7 @@ class Decomposition(Selection):
     def init(
         cls, weights: ArrayLike, neighbours: int = 20, neighbour_prob: float = 0.9, max_replaced: int = 2
     ) -> Decomposition:
-        """Make the scheme, with the nearest weights as neighbours."""
+        """Create the scheme, with the nearest weights as neighbours."""
         rows = np.asarray(weights, np.float64)
         distance = np.linalg.norm(rows[:, None] - rows[None], axis=-1)
         np.fill_diagonal(distance, -1.0)
@@ -187,7 +187,7 @@ def shortfall(points: Points, valid: Bool[Array, " points"] | None = None) -> Po
     """Return how far each point is below the ideal point, relative to the nadir point; infinite if it is not finite.
 
     The ideal point has the best value of each objective, the nadir point the worst among the non-dominated points. Both
-    are those of the current points: with noisy evaluations, the best value ever seen is an outlier.
+    are those of the current points: with noisy evaluations, the best value of all generations is an outlier.
     """
     best = is_nondominated(points, valid)[:, None]
     ideal = jnp.max(jnp.where(best, points, -jnp.inf), axis=0)

@@ -1,4 +1,4 @@
-"""PG-MORL: in each generation train what is predicted to improve the front most (Xu et al., 2020)."""
+"""PG-MORL: each generation trains the tasks that are predicted to improve the front most (Xu et al., 2020)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class PGMORL(ScalarisedPPO):
         return self.config.ppo_config(sum(stage.total_steps for stage in self.stages))
 
     def init(self, key: RandomKey) -> PGMORLState:
-        """Make the state before the warm-up: an untrained network for each preference of the whole simplex."""
+        """Create the state before the warm-up: an untrained network for each preference of the whole simplex."""
         population, config = super().init(key), self.config
         records = max(config.history_size, config.num_preferences, config.num_tasks)
         return PGMORLState(
@@ -102,7 +102,7 @@ class PGMORL(ScalarisedPPO):
         )
 
     def begin_stage(self, stage: int, state: PGMORLState) -> PGMORLState:
-        """Begin the next generation: one train state for each of the best tasks."""
+        """Start the next generation: one train state for each of the best tasks."""
         config = self.config
         weights = jnp.asarray(interior_simplex(config.num_weights, config.min_weight), float)
         reference = jnp.asarray(to_maximised(config.reference_point), float)

@@ -19,13 +19,13 @@ class History(eqx.Module):
 
     @classmethod
     def init(cls, capacity: int) -> History:
-        """Make an empty history."""
+        """Create an empty history."""
         zeros = jnp.zeros((capacity, 3), float)
         return cls(zeros, zeros, zeros, jnp.zeros((), jnp.int32))
 
     @property
     def valid(self) -> Bool[Array, " records"]:
-        """Mask of the slots that hold a record."""
+        """The mask of the slots that hold a record."""
         return jnp.arange(len(self.weights)) < self.count
 
     def append(

@@ -33,7 +33,7 @@ MIN_CHANGE = 0.01  # smallest typical change, on normalised objectives
 
 
 class ImprovementCurve(eqx.Module):
-    """f(x) = A (exp(a (x - b)) - 1) / (exp(a (x - b)) + 1) + c, rising in x."""
+    """The curve f(x) = A (exp(a (x - b)) - 1) / (exp(a (x - b)) + 1) + c, which increases in x."""
 
     height: Scalar  # A
     steepness: Scalar  # a
@@ -123,7 +123,7 @@ class _Data(NamedTuple):
 
 
 def _curve(shape: Vector) -> ImprovementCurve:
-    """Height and steepness are logarithms in the search, so that they are always positive."""
+    """Return the curve of a parameter vector, which has height and steepness as logarithms, to keep them positive."""
     return ImprovementCurve(jnp.exp(shape[0]), jnp.exp(shape[1]), shape[2], shape[3])
 
 
@@ -132,7 +132,7 @@ def _prior_residual(shape: Vector) -> Vector:
 
 
 def _loss(shape: Vector, data: _Data) -> Scalar:
-    """Soft L1 loss of the residuals, plus the prior."""
+    """Compute the soft L1 loss of the residuals, plus the prior."""
     residual = (_curve(shape)(data.x) - data.y) / HUBER_DELTA
     return jnp.sum(data.weight * 2 * (jnp.sqrt(1 + residual**2) - 1)) + PRIOR_WEIGHT * jnp.sum(
         _prior_residual(shape) ** 2
@@ -154,7 +154,7 @@ def _normal_equations(shape: Vector, data: _Data) -> tuple[Vector, Square]:
 
 
 def _solve(matrix: Square, vector: Vector) -> Vector:
-    """Gaussian elimination: a positive definite matrix needs no pivots, and a library call for each would be slower."""
+    """Solve by Gaussian elimination; a positive definite matrix needs no pivots, and library calls are slower."""
     rows = jnp.concatenate([matrix, vector[:, None]], axis=1)
     for k in range(len(vector)):
         row = rows[k] / rows[k, k]

@@ -31,7 +31,7 @@ class PerformanceBuffer(eqx.Module):
 
     @classmethod
     def init(cls, directions: int, depth: int, like: TrainState) -> PerformanceBuffer:
-        """Make an empty buffer for stacks of train states like this one."""
+        """Create an empty buffer for stacks of train states like this one."""
         slots = directions * depth
         points = jnp.full((slots, 3), -jnp.inf, float)
         return cls(points, jnp.zeros(slots, bool), tree_zeros(slots, like), directions, depth)

@@ -14,7 +14,7 @@ PerRound = Float[Array, "rounds 3"]
 def compute_gae(
     rewards: PerRound, values: PerRound, last_value: Objectives, gamma: Scalar | float, gae_lambda: Scalar | float
 ) -> PerRound:
-    """A_t = sum over k of (gamma lambda)^k delta_{t+k}, delta_t = r_t + gamma V_{t+1} - V_t, for each objective.
+    """Compute A_t = sum_k (gamma lambda)^k delta_{t+k}, delta_t = r_t + gamma V_{t+1} - V_t, for each objective.
 
     Episodes are truncated, not terminated: the advantages include the value of the state after the last round.
     """

@@ -28,7 +28,7 @@ def init_optimiser(network: ActorCritic, config: PPOConfig) -> optax.OptState:
 
 
 def make_optimiser(config: PPOConfig) -> optax.GradientTransformation:
-    """Make the optimiser of a vector of weights."""
+    """Create the optimiser of a vector of weights."""
 
     def learning_rate(updates: Array) -> Array:
         return config.learning_rate * jnp.maximum(1 - config.lr_decay * updates, MIN_LR_FRACTION)
@@ -37,7 +37,7 @@ def make_optimiser(config: PPOConfig) -> optax.GradientTransformation:
 
 
 def flatten_weights(network: ActorCritic) -> tuple[Weights, Callable[[Weights], ActorCritic]]:
-    """Return the weights of a network as a vector, and the function that makes a network of such a vector."""
+    """Return the weights of a network as a vector, and the function that converts such a vector to a network."""
     weights, rest = eqx.partition(network, eqx.is_inexact_array)
     vector, unravel = ravel_pytree(weights)
     return vector, lambda vector: cast(ActorCritic, eqx.combine(unravel(vector), rest))

@@ -31,7 +31,7 @@ def population_mesh(environment: Environment, members: int, config: PPOConfig) -
 def train_population(
     environment: Environment, population: TrainState, config: PPOConfig
 ) -> tuple[TrainState, StepResult]:
-    """Make one training step of every member."""
+    """Run one training step of every member."""
     arrays, rest = eqx.partition(population, eqx.is_array)
     mesh = population_mesh(environment, tree_length(arrays), config)
     parallel = DataParallel(mesh.shape["episodes"], "episodes")

@@ -70,7 +70,7 @@ def init_train_state(
     key: RandomKey,
     config: PPOConfig,
 ) -> TrainState:
-    """Make the state before the first step."""
+    """Create the state before the first step."""
     features = extract_features(environment, environment.reset(key))
     return TrainState(
         network=network,
@@ -117,7 +117,7 @@ def train_step(
 
 
 def anneal_entropy(config: PPOConfig, steps: Int[Array, ""]) -> PPOConfig:
-    """Reduce the weight of the entropy with the learning rate, to 0: entropy pulls choices towards the middle."""
+    """Reduce the weight of the entropy to 0 with the learning rate, since entropy biases choices towards the middle."""
     updates = steps * config.update_epochs * config.num_minibatches
     ent_coef = config.ent_coef * jnp.maximum(1 - config.lr_decay * updates, 0.0)
     annealed: PPOConfig = eqx.tree_at(lambda one: one.ent_coef, config, ent_coef)

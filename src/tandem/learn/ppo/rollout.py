@@ -110,6 +110,6 @@ def compute_advantages(
 
 
 def denormalise_values(returns: RunningStats, normalised: Array) -> Array:
-    """Turn the critic's normalised predictions into returns."""
+    """Convert the critic's normalised predictions into returns."""
     deviation = jnp.sqrt(jnp.where(returns.count > 0, returns.squares / jnp.maximum(returns.count, 1.0), 1.0))
     return returns.mean + normalised * deviation

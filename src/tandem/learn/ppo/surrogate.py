@@ -81,7 +81,7 @@ class BarrierSurrogate(Surrogate):
         return (rewards - self.low) / self.span
 
     def thresholds(self) -> Objectives:
-        """c: the returns below which the constrained objectives must not fall."""
+        """Return c, the returns below which the constrained objectives must not fall."""
         selected = self.normalise(self.selected)
         assert self.current_return is not None, "call at_step first"
         return self.beta * jnp.where(self.anchored > 0, selected, self.current_return)
@@ -114,11 +114,11 @@ class BarrierSurrogate(Surrogate):
 
 
 def log_barrier(slack: Array, mu: Scalar | float) -> Array:
-    """phi = log(J - c) / mu, continued by its tangent, so that the gradient leads back from a violated constraint."""
+    """Compute phi = log(J - c) / mu, extended by its tangent, so that a violated constraint has a useful gradient."""
     inside = jnp.log(jnp.maximum(slack, BARRIER_LINEAR_BELOW))
     return (inside + jnp.minimum(slack - BARRIER_LINEAR_BELOW, 0.0) / BARRIER_LINEAR_BELOW) / mu
 
 
 def clipped_objective(ratio: Array, advantage: Array, clip_eps: Scalar | float) -> Array:
-    """min(r A, clip(r, 1 - eps, 1 + eps) A)."""
+    """Compute the clipped objective of PPO, min(r A, clip(r, 1 - eps, 1 + eps) A)."""
     return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps) * advantage)
