@@ -1,10 +1,10 @@
-# make demo: install, train a front for the paper's fleet, show it.   make test: install, pass the tests.
-# Both need python3 (3.11 or newer) and make, and install into .venv.
+# make demo: install, train a front for the paper's fleet, show it.   make test: install, run the tests.
+# Both need python3 (3.11 or newer) and make, and install into .venv.   make test-all: run the long tests too.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test extras test-extras test-fleet lint format benchmark benchmark-training calibrate clean
+.PHONY: demo test test-all test-fleet test-wheel extras lint format benchmark benchmark-training calibrate clean
 
 demo: .venv/ready
 	if test -e runs/demo/run.json; then $(BIN)/tandem train --resume runs/demo; \
@@ -15,19 +15,29 @@ demo: .venv/ready
 test: .venv/ready-dev
 	$(BIN)/python -m pytest
 
-# What needs PyTorch, MORL-Baselines and pymoo has a virtual environment of its own.
-extras:
-	test -d .venv-extras || $(PYTHON) -m venv .venv-extras
-	.venv-extras/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,morl]'
+# Everything: the slow tests, the extras (PyTorch, MORL-Baselines, pymoo), Flower on real processes, and the wheel.
+test-all: extras test-wheel
+	WANDB_MODE=disabled $(BIN)/python -m pytest -m 'not flower'
+	$(MAKE) test-fleet
 
-test-extras: extras
-	WANDB_MODE=disabled .venv-extras/bin/python -m pytest -n 0 -m extras tests/extras tests/learn/test_evolution.py
+# Flower and real processes alone.
+test-fleet: extras
+	$(BIN)/python -m pytest -n 0 -m flower tests/fleet
 
-# A fleet over Flower, as real processes; in a virtual environment of its own.
-test-fleet:
-	test -d .venv-fleet || $(PYTHON) -m venv .venv-fleet
-	.venv-fleet/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
-	.venv-fleet/bin/python -m pytest -n 0 -m flower tests/fleet
+# A wheel works in an empty environment outside the repository.
+test-wheel: .venv/bin/python
+	rm -rf build
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$$folder" . && \
+	$(PYTHON) -m venv "$$folder/venv" && \
+	"$$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		"$$folder"/*.whl && \
+	cd "$$folder" && export XDG_CACHE_HOME="$$folder/cache" && \
+	venv/bin/tandem train paper --preset quick --out run && \
+	venv/bin/tandem simulate paper --task digits --out simulation
+
+# MORL-Baselines compiles pycddlib, which needs a C compiler and libgmp (Debian: gcc, libgmp-dev).
+extras: .venv/ready-extras
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check
@@ -44,7 +54,7 @@ benchmark: .venv/ready
 
 # Rounds per second of training, beside MORL-Baselines on the same machine.
 benchmark-training: extras
-	.venv-extras/bin/python benchmarks/training.py
+	$(BIN)/python benchmarks/training.py
 
 calibrate: .venv/ready
 	$(BIN)/python studies/preset_search.py
@@ -61,5 +71,9 @@ calibrate: .venv/ready
 	$(PIP) --editable '.[dev]'
 	touch $@ .venv/ready
 
+.venv/ready-extras: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[dev,flower,morl]'
+	touch $@ .venv/ready .venv/ready-dev
+
 clean:
-	rm -rf .venv .venv-extras .venv-fleet fleets .cache simulations calibrations runs/demo
+	rm -rf .venv build fleets .cache simulations calibrations runs/demo
