@@ -10,13 +10,13 @@ import sys
 from contextlib import contextmanager
 
 from tandem.cli.main import main
-from tandem.io import tree_io as weights
-from tandem.runs import progress_csv as progress
-from tandem.runs import trainer as training
+from tandem.io import tree_io
+from tandem.runs import run_writer, trainer
+from tandem.runs.progress_csv import ProgressTable
 
 moment, left = sys.argv.pop(1), int(sys.argv.pop(1))
-training.CHECKPOINT_EVERY_S = 0.0
-add, atomic_write, write_json = progress.ProgressTable.add, weights.atomic_write, training.write_json
+trainer.CHECKPOINT_EVERY_S = 0.0
+add, atomic_write, write_json = ProgressTable.add, tree_io.atomic_write, run_writer.write_json
 
 
 def stop(here: bool, by: int = signal.SIGKILL) -> None:
@@ -46,5 +46,5 @@ def writing(path, document) -> None:
     write_json(path, document)
 
 
-progress.ProgressTable.add, weights.atomic_write, training.write_json = adding, saving, writing
+ProgressTable.add, tree_io.atomic_write, run_writer.write_json = adding, saving, writing
 main()

@@ -45,7 +45,7 @@ def test_interrupted_leaves_no_half_written_file(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stderr is not None
-    while "Writing" not in process.stderr.readline():
+    while "writing the trace" not in process.stderr.readline():
         assert process.poll() is None
     time.sleep(0.5)
     for _ in range(5):  # Python loses an interruption that falls into a callback of the garbage collector

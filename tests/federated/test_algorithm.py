@@ -13,7 +13,7 @@ import pytest
 
 from tandem.federated import FedAvg, FederatedSimulation, FederatedState
 from tandem.federated.algorithm import FederatedAlgorithm, aggregate_models
-from tandem.feel import FleetState, System, reset, step
+from tandem.feel import Environment, FleetState, System, reset, step
 from tandem.policy.heuristics import Threshold
 
 ROUNDS = 8
@@ -42,7 +42,7 @@ def run(system: System) -> FleetState:
     policy = Threshold(0.25, 0.5, 0.5)
 
     def one_round(_: Any, state: FleetState) -> FleetState:
-        return step(system, state, policy(system, state, state.key))[0]
+        return step(system, state, policy(Environment(system), state, state.key))[0]
 
     return jax.lax.fori_loop(0, ROUNDS, one_round, reset(system, jax.random.key(1)))
 

@@ -35,7 +35,7 @@ def episode(digits_system: System) -> list[tuple[FleetState, RoundOutcome, Fleet
     policy, rounds = eqx.filter_jit(Threshold(0.25, 0.5, 0.5)), []
     state = eqx.filter_jit(reset)(digits_system, jax.random.key(1))
     for _ in range(ROUNDS):
-        after, outcome = advance(digits_system, state, policy(digits_system, state, state.key))
+        after, outcome = advance(digits_system, state, policy(Environment(digits_system), state, state.key))
         rounds.append((state, outcome, after))
         state = after
     return rounds
