@@ -44,6 +44,7 @@ _FIXES = {
     "tuple_type": "write a list: [..., ...]",
     "too_short": "the list needs at least {min_length}",
     "too_long": "the list takes at most {max_length}",
+    "dict_type": "write its fields below it, each as 'field: value'",
     "model_type": "write its fields below it, each as 'field: value'",
 }
 

@@ -1,5 +1,6 @@
 """The command line, in process: what it prints, writes and refuses."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -131,6 +132,10 @@ def test_scenario_check(tandem) -> None:
         (["simulate", "--policy", "treshold"], "write 'threshold'"),
         (["simulate", "--policy-set", "share=3"], "data_share"),
         (["simulate", "--policy-set", "power=much"], "power=0.5"),
+        (["simulate", "--policy-set", "power=true"], "power=0.5"),
+        (["simulate", "--task", "digits", "--data", "here"], "the task digits needs no data"),
+        (["calibrate", "--data", "here"], "the task digits needs no data"),
+        (["pretrain", "digit"], "TASK digit: is not a task; write 'digits'"),
         (["simulate", "--trace", "xlsx"], "csv, parquet"),
         (["simulate", "--set", "fleet.sise=3"], "write 'size'"),
         (["simulate", "--set", "limits.round_max_s=5 kg"], "not a unit of duration"),
@@ -164,3 +169,43 @@ def test_simulate_refuses_a_file_as_out(tandem) -> None:
     code, _, err = tandem("simulate", "--rounds", "5", "--seeds", "1", "--out", "notes.txt")
     assert code == 2
     assert "notes.txt" in err
+
+
+def test_simulate_prints_any_name_and_writes_below_its_folder(tandem) -> None:
+    scenario = "extends: paper\nname: '[/bold]/../$\\frac$'\n"
+    Path("mine.yaml").write_text(scenario)
+    code, out, err = tandem("simulate", "mine.yaml", "--seeds", "1", "--rounds", "3")
+    assert code == 0, err
+    assert "threshold on [/bold]/../$\\frac$: 10 devices" in out
+    assert [path.name for path in Path("simulations").iterdir()] == ["-bold-..-frac--threshold"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EROFS, "", "/cache/model"), "/cache/model: cannot be read or written (Read-only file system); "),
+        (OSError(errno.ENOSPC, ""), "the output: cannot be read or written (No space left on device); make room "),
+        (MemoryError(), "the memory is full; use fewer devices"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "the memory is full; use fewer devices"),
+    ],
+)
+def test_an_error_of_the_system_is_one_sentence_and_exit_code_1(
+    tandem, monkeypatch, error: Exception, said: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tandem.cli.commands.scenario.load_scenario", fail)
+    code, out, err = tandem("scenario", "show", "paper")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"tandem: {said}")
+    assert err.count("\n") == 1
+
+
+def test_a_user_without_a_home_needs_no_cache(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", fail)
+    assert tandem("scenario", "list")[0] == 0

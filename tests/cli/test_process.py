@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 COMMAND = [sys.executable, "-m", "tandem"]
 
 
@@ -68,3 +70,21 @@ def test_help_needs_no_jax() -> None:
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "simulate" in done.stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_to_a_full_disk_is_one_sentence(more: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*COMMAND, "scenario", "list", *more]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tandem: the output: cannot be read or written (No space left on device); make room")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", ["PYTHONIOENCODING=ascii {}", "{} >&-", "{} 2>&-"])
+def test_output_in_another_encoding_or_closed(shell: str) -> None:
+    command = shell.format(" ".join([*COMMAND, "scenario", "show", "paper", "--devices"]))
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("device-9" in done.stdout) is (">&-" not in shell or "2>&-" in shell)

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from rich.console import Console
 
 import tandem as package
+from disks import read_only_disk
 from tandem.cli.formatting import format_interval, print_table
 from tandem.pareto import knee_point
 from tandem.scenario import load_scenario
@@ -306,6 +309,8 @@ def test_runs_of_a_single_run_and_of_an_empty_folder(tandem, tmp_path: Path, mon
         (["evaluate", "runs/fleet", "--first-seed", "-1"], "--first-seed"),
         (["evaluate", "runs/fleet", "--json-file", "missing/found.json"], "--json-file missing/found.json"),
         (["evaluate", "runs/fleet", "--json-file", "runs"], "is a folder"),
+        (["evaluate", "runs/fleet", "--json-file", "runs/fleet/run.json"], "is a file of a run"),
+        (["front", "runs/fleet", "--csv", "runs/paper/front.json"], "is a file of a run"),
         (["front", "runs/fleet", "--sort", "acuracy"], "write 'accuracy'"),
         (["front", "runs/fleet", "--csv", "missing/front.csv"], "no folder missing"),
         (["front", "runs/fleet", "--figure", "front.doc"], ".png, .pdf or .svg"),
@@ -317,6 +322,7 @@ def test_runs_of_a_single_run_and_of_an_empty_folder(tandem, tmp_path: Path, mon
         (["pick", "runs/fleet", "--prefer", "accuracy=inf"], "not a number"),
         (["pick", "runs/fleet", "--prefer", "accuracy=1,accuracy=2"], "twice"),
         (["pick", "runs/fleet", "--prefer", "accuracy=0"], "every weight is 0"),
+        (["pick", "runs/fleet", "--prefer", "accuracy=1e308,energy=1e308"], "too large"),
         (["pick", "runs/fleet", "--min-accuracy", "1.5"], "set --min-accuracy to that or less"),
         (["pick", "runs/fleet", "--max-latency", "0.001"], "set --max-latency to that or more"),
         (["pick", "runs/fleet", "--max-energy", "0"], "set --max-energy to that or more"),
@@ -335,12 +341,44 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tandem, arguments: list[str],
 
 
 @pytest.mark.parametrize("command", ["evaluate", "front", "pick"])
-def test_a_damaged_run_is_one_sentence(tandem, command: str) -> None:
-    Path("runs/paper/front.json").write_text("{")
+@pytest.mark.parametrize(("text", "said"), [("{", "is cut short"), ('{"hypervolume": NaN}', "contains NaN")])
+def test_a_damaged_run_is_one_sentence(tandem, command: str, text: str, said: str) -> None:
+    Path("runs/paper/front.json").write_text(text)
     code, out, err = tandem(command, "runs/paper")
     assert (code, out) == (2, "")
-    assert "front.json" in err
+    assert err.startswith(f"tandem: runs/paper/front.json: {said}")
     assert err.count("\n") == 1
+
+
+FILE_OPTIONS = [("front", "--csv"), ("front", "--figure"), ("evaluate", "--json-file")]
+
+
+@pytest.mark.parametrize(("command", "option"), FILE_OPTIONS)
+def test_only_regular_files_are_replaced(tandem, command: str, option: str) -> None:
+    os.mkfifo("pipe.png")
+    Path("null.png").symlink_to("/dev/null")
+    for name, kind in (("pipe.png", "a pipe"), ("null.png", "a device"), ("/dev/null", "a device")):
+        code, out, err = tandem(command, "runs/paper", option, name)
+        assert (code, out) == (2, "")
+        assert err == f"tandem: {option} {name}: is {kind}; name a regular file or a new one.\n"
+    assert stat.S_ISFIFO(Path("pipe.png").stat().st_mode)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert Path("null.png").is_symlink()
+
+
+@pytest.mark.parametrize(("command", "option"), FILE_OPTIONS)
+def test_places_that_cannot_be_written_to(tandem, command: str, option: str) -> None:
+    with read_only_disk(Path()):
+        _, out, err = tandem(command, "runs/paper", option, "new.png")
+    assert (out, err) == (
+        "",
+        f"tandem: {option} new.png: cannot be written (Read-only file system); name another file.\n",
+    )
+    Path("elsewhere").mkdir()
+    Path("link.png").symlink_to("elsewhere/new.png")
+    assert tandem(command, "runs/paper", option, "link.png")[0] == 0
+    assert Path("link.png").is_symlink()
+    assert [path.name for path in Path("elsewhere").iterdir()] == ["new.png"]
 
 
 @pytest.mark.parametrize(

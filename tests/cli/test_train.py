@@ -127,6 +127,8 @@ def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, uninter
         (["--seed", "1"], "started with 0"),
         (["--budget", "400"], "started with budget=300"),
         (["--train-set", "clip_eps=0.3"], "started with clip_eps=0.1"),
+        (["--train-set", "width=010"], "started with width=8"),  # 010 is not octal
+        (["--set", "rounds=012"], "its scenario differs"),  # which has 10
         (["--no-shield"], "started with shield=None"),
         (["--set", "fleet.size=4"], "its scenario differs"),
         (["jetson"], "its scenario differs"),
@@ -151,6 +153,9 @@ def test_resume_accepts_arguments_that_agree_with_the_run(tandem, uninterrupted)
     ("arguments", "said"),
     [
         (["papre"], "write 'paper'"),
+        ([""], "preset"),
+        (["--train-set", "reference_point=[0, .inf, 44]"], "reference_point[1] is inf; write a finite number"),
+        (["--train-set", "reference_point=[0, 1e300, 1e300]"], "reference_point[1] is 1e+300; write a number <= 1e+09"),
         (["--algorithm", "cmoppo"], "write 'c-moppo'"),
         (["--preset", "paper"], "pc-ppo has no such preset; use one of default, quick"),
         (["--train-set", "learning_rte=0.1"], "write 'learning_rate'"),
@@ -159,7 +164,7 @@ def test_resume_accepts_arguments_that_agree_with_the_run(tandem, uninterrupted)
         (["--train-set", "fleet_sizes=[3,"], "brackets"),
         (["--train-set", "num_minibatches=7"], "does not divide"),
         (["--set", "fleet.sise=3"], "write 'size'"),
-        (["--budget", "10"], "too few for one step"),
+        (["--budget", "10"], "too few rounds for one step"),
         (["--budget", "0"], "--budget"),
         (["--seed", "-1"], "--seed"),
         (["--resume", "nowhere"], "nowhere: there is no such run"),

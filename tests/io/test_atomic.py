@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from disks import read_only_disk
 from tandem.errors import InputError
-from tandem.io.atomic import atomic_write, explain_write_errors, replace_results, results_folder
+from tandem.io.atomic import atomic_write, explain_write_errors, folder_name, replace_results, results_folder
 from tandem.io.tables import write_csv, write_json, write_text
 
 
@@ -93,6 +94,11 @@ def test_write_errors_become_one_sentence(number: int, fix: str) -> None:
         explain_write_errors(Path("here"), then="resume"),
     ):
         raise OSError(number, os.strerror(number))
+    with (
+        pytest.raises(InputError, match="allow larger files there, then resume"),
+        explain_write_errors(Path("here"), then="resume"),
+    ):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     with pytest.raises(InputError, match=r"\(of another kind\)"), explain_write_errors(Path("here")):
         raise OSError("of another\nkind")
 
@@ -114,7 +120,31 @@ def test_results_replace_earlier_ones_together(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"result": "new", "mine": "old"}
 
 
-def test_a_result_folder_is_new_empty_or_of_the_same_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe"])
+def test_results_replace_only_regular_files(tmp_path: Path, kind: str) -> None:
+    trace = tmp_path / "trace"
+    (tmp_path / "result").write_text("old")
+    if kind == "folder":
+        trace.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(trace)
+    else:
+        trace.symlink_to("result" if kind == "link" else "nowhere")
+    before = trace.lstat()
+    with (
+        pytest.raises(InputError, match="trace: is not a regular file; move it away"),
+        replace_results(tmp_path, ("result", "trace")),
+    ):
+        pass
+    assert trace.lstat() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["result", "trace"]
+
+
+def test_names_of_folders_are_plain() -> None:
+    assert folder_name("../my fleet: [2]/é") == "..-my-fleet-2-é"
+
+
+def test_a_result_folder_is_new_empty_or_of_the_same_kind(tmp_path: Path) -> None:
     results_folder(tmp_path / "new" / "folder", "result.json")
     (tmp_path / "new" / "folder" / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="files of something else"):
@@ -123,8 +153,14 @@ def test_a_result_folder_is_new_empty_or_of_the_same_kind(tmp_path: Path, monkey
     results_folder(tmp_path / "new" / "folder", "result.json")
     with pytest.raises(InputError, match="Not a directory"):
         results_folder(tmp_path / "new" / "folder" / "mine.txt" / "below", "result.json")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # as a superuser the test is allowed everything
-    with pytest.raises(InputError, match="Permission denied"):
+    for name in ("pipe", "link"):
+        os.mkfifo(tmp_path / name) if name == "pipe" else (tmp_path / name).symlink_to("nowhere")
+        with pytest.raises(InputError, match=f"{name}: is not a folder; choose another name with --out"):
+            results_folder(tmp_path / name, "result.json")
+    with (
+        read_only_disk(tmp_path),
+        pytest.raises(InputError, match=r"folder: .*\(Read-only file system\); choose anoth"),
+    ):
         results_folder(tmp_path / "new" / "folder", "result.json")
 
 

@@ -43,3 +43,4 @@ def test_lock_is_released_when_its_process_is_killed(tmp_path: Path, holder: sub
 def test_missing_lock_file_is_not_locked(tmp_path: Path) -> None:
     assert not is_locked(tmp_path / "lock")
     assert list(tmp_path.iterdir()) == []
+    assert not is_locked(tmp_path)

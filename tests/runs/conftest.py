@@ -1,17 +1,15 @@
 """Shared by the tests of runs: two small runs, a disk that is full, and one that is read-only."""
 
 import os
-import resource
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from small_runs import CONDITIONED, POPULATION
 
 import tandem
+from disks import full_disk, read_only_disk, short_files
 from tandem.io.locks import file_lock
 from tandem.runs import Run
 from tandem.scenario import Scenario, load_scenario
@@ -44,47 +42,16 @@ def population_run(small: Scenario, tmp_path_factory: pytest.TempPathFactory) ->
     return train_once(tmp_path_factory, "population", small, "r-ppo", options=POPULATION)
 
 
+@pytest.fixture(params=["full", "limit"])
+def full(request: pytest.FixtureRequest, tmp_path: Path) -> FullDisk:
+    """A context in which writing to the test's folder fails: at once, or after some bytes of a file."""
+    return (lambda left: full_disk(tmp_path)) if request.param == "full" else short_files
+
+
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small disk of its own; only a superuser may have one."""
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk that is read-only."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("cannot mount a file system")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-@pytest.fixture(params=["disk", "limit"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, FullDisk]:
-    """A folder, and a context in which writing more than some bytes there fails."""
-    if request.param == "limit":  # on the length of a file: anybody may set it
-        return tmp_path, _limit_files
-    folder: Path = request.getfixturevalue("disk")
-
-    @contextmanager
-    def fill(left: int) -> Iterator[None]:
-        filler = folder / "filler"
-        filler.write_bytes(bytes(max(0, shutil.disk_usage(folder).free - left)))
-        try:
-            yield
-        finally:
-            filler.unlink()
-
-    return folder, fill
-
-
-@contextmanager
-def _limit_files(left: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (left, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.fixture
-def read_only(disk: Path) -> Path:
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    return disk
+    with read_only_disk(folder):
+        yield folder

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from small_runs import CONDITIONED
 
 import tandem
+from disks import read_only_disk
 from tandem.errors import InputError
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 from tandem.runs import Run, is_locked, read_record, resume
@@ -134,6 +135,23 @@ def test_a_front_and_networks_that_do_not_belong_together(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("index", 99),
+        ("objectives", None),
+        ("objectives_half_width_95", {"accuracy": "wide", "latency_s": 0.1, "energy_j": 0.1}),
+        ("violation_rate", 3),
+        ("preference", {"accuracy": 1.0}),
+    ],
+)
+def test_a_front_that_was_edited_badly(run: Path, field: str, value: object) -> None:
+    document = json.loads((run / "front.json").read_text())
+    document["policies"][0][field] = value
+    (run / "front.json").write_text(json.dumps(document))
+    assert "front.json: is not a front with policies" in refusal(tandem.open_run, run)
+
+
+@pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({"algorithm": "magic"}, "algorithm magic"),
@@ -141,6 +159,7 @@ def test_a_front_and_networks_that_do_not_belong_together(run: Path) -> None:
         ({"config": {"clip_esp": 0.1}}, "clip_eps"),
         ({"seed": "many"}, "seed is 'many'"),
         ({"status": "confused"}, "status"),
+        ({"versions": []}, "versions is []; write its fields"),
     ],
 )
 def test_a_record_that_was_edited_badly(run: Path, fields: dict[str, object], said: str) -> None:
@@ -206,14 +225,26 @@ def test_a_new_run_takes_only_an_empty_folder_or_one_that_was_killed_as_it_began
 
 
 def test_a_read_only_disk_is_refused(read_only: Path, small: Scenario) -> None:
-    with pytest.raises(InputError, match=r"new: cannot be written \(Read-only file system\); choose another folder"):
-        tandem.train(small, out=read_only / "new", options=CONDITIONED)
+    sentence = r"^{}: cannot be written \(Read-only file system\); choose another folder with --out\.$"
+    for folder in (read_only / "new", read_only):
+        with pytest.raises(InputError, match=sentence.format(folder)):
+            tandem.train(small, out=folder, options=CONDITIONED)
+    assert list(read_only.iterdir()) == []
+
+
+def test_a_run_on_a_read_only_disk_is_not_continued(unfinished: Path) -> None:
+    with read_only_disk(unfinished):
+        said = refusal(resume, unfinished)
+    assert said == (
+        f"{unfinished}: cannot be written (Read-only file system); make the folder writable, then continue with "
+        f"'tandem train --resume {unfinished}'."
+    )
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InputError, match=r"cannot be written \(.*\); choose another folder"), new_run_dir(folder):
+        with pytest.raises(InputError, match=r"(not a folder|Not a directory)\)?; choose another"), new_run_dir(folder):
             pass
 
 

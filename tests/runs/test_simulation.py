@@ -162,13 +162,35 @@ def test_results_of_an_earlier_simulation_are_replaced(
     assert set(contents(tmp_path)) == {"simulation.json", "scenario.yaml"}
 
 
-def test_a_full_disk_keeps_the_earlier_results(place, scenario: Scenario) -> None:
-    disk, fill = place
-    save(disk / "results", scenario)
-    before = contents(disk / "results")
-    with fill(20_000), pytest.raises(InputError, match=r"results: cannot be written \(.*\); .*\.$"):
-        save(disk / "results", scenario, seeds=(4, 3))
-    assert contents(disk / "results") == before
+@pytest.mark.parametrize("left", [0, 20_000])  # the first file fails, or the figure
+def test_a_full_disk_keeps_the_earlier_results(full, left: int, scenario: Scenario, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    save(folder, scenario)
+    before = contents(folder)
+    with full(left), pytest.raises(InputError, match=r"results: cannot be written \(.*\); .*\.$"):
+        save(folder, scenario, seeds=(4, 3))
+    assert contents(folder) == before
+    save(folder, scenario, seeds=(4, 3))
+    assert set(contents(folder)) == set(before)
+
+
+def test_results_do_not_replace_a_link(scenario: Scenario, tmp_path: Path) -> None:
+    save(tmp_path / "a", scenario)
+    trace = (tmp_path / "a" / "trace.csv").rename(tmp_path / "elsewhere.csv")
+    (tmp_path / "a" / "trace.csv").symlink_to(trace)
+    before = contents(tmp_path / "a")
+    with pytest.raises(InputError, match=r"trace\.csv: is not a regular file; move it away"):
+        save(tmp_path / "a", scenario, seeds=(4, 3))
+    assert contents(tmp_path / "a") == before
+    assert (tmp_path / "a" / "trace.csv").is_symlink()
+
+
+def test_names_may_have_dollar_signs(unshielded: System, tmp_path: Path) -> None:
+    """Matplotlib reads what is between two of them as mathematics."""
+    states, outcome = next(simulate_histories(unshielded, RandomHeuristic(), [3]))
+    names = [f"$\\{name}$" for name in NAMES]
+    write_figure(tmp_path / "figure.png", "a $\\frac$", names, unshielded, states, outcome)
+    assert (tmp_path / "figure.png").exists()
 
 
 def test_a_read_only_disk_is_refused_before_anything_is_simulated(

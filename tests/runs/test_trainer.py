@@ -1,18 +1,20 @@
 """Training from Python: the files of a run, resumption after an interruption or a full disk, and its options."""
 
 import csv
+import dataclasses
 import json
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 from small_runs import CONDITIONED, POPULATION
 
 import tandem
+from disks import full_disk
 from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.learn import ALGORITHMS
@@ -69,33 +71,34 @@ def test_an_interrupted_run_ends_like_one_that_was_not(name, options, small, tmp
     assert again.record.rounds == whole.record.rounds
 
 
-def test_a_run_stopped_by_a_full_disk_can_be_resumed(place, conditioned_run: Run, small: Scenario) -> None:
-    disk, fill = place
+def test_a_run_stopped_by_a_full_disk_can_be_resumed(full, conditioned_run: Run, small: Scenario, tmp_path) -> None:
+    folder = tmp_path / "run"
     with ExitStack() as stack:
 
         def fill_disk(progress) -> None:
             if progress.step == 2:
-                stack.enter_context(fill(1000))
+                stack.enter_context(full(1000))
 
         with pytest.raises(InputError) as caught:
-            tandem.train(small, seed=4, out=disk / "run", options=CONDITIONED, on_progress=fill_disk)
+            tandem.train(small, seed=4, out=folder, options=CONDITIONED, on_progress=fill_disk)
     message = str(caught.value)
-    assert message.startswith(f"{disk / 'run'}: cannot be written (")
-    assert message.endswith(f", then continue with 'tandem train --resume {disk / 'run'}'.")
-    resume(disk / "run")
-    assert results(disk / "run") == results(conditioned_run.folder)
+    assert message.startswith(f"{folder}: cannot be written (")
+    assert message.endswith(f", then continue with 'tandem train --resume {folder}'.")
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "progress.csv", "run.json", "scenario.yaml"]
+    resume(folder)
+    assert results(folder) == results(conditioned_run.folder)
 
 
-def test_a_run_that_a_full_disk_kept_from_starting_can_be_started(disk: Path, small: Scenario) -> None:
-    with new_run_dir(disk / "run"):
+def test_a_run_that_a_full_disk_kept_from_starting_can_be_started(small: Scenario, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    sentence = r"No space left on device\); make room on the disk, then train again\.$"
+    with new_run_dir(folder):
         pass
-    filler = disk / "filler"
-    filler.write_bytes(bytes(shutil.disk_usage(disk).free))
-    with pytest.raises(InputError, match=r"No space left on device\); make room on the disk, then train again\.$"):
-        tandem.train(small, seed=4, out=disk / "run", options=CONDITIONED)
-    filler.unlink()
+    with full_disk(tmp_path), pytest.raises(InputError, match=sentence):
+        tandem.train(small, seed=4, out=folder, options=CONDITIONED)
+    assert [path.name for path in folder.iterdir()] == [".lock"]
     with pytest.raises(KeyboardInterrupt):
-        tandem.train(small, seed=4, out=disk / "run", options=CONDITIONED, on_progress=stop_at(1, []))
+        tandem.train(small, seed=4, out=folder, options=CONDITIONED, on_progress=stop_at(1, []))
 
 
 def test_rounds_are_counted_and_within_the_budget(conditioned_run: Run, small: Scenario) -> None:
@@ -258,9 +261,10 @@ def test_several_seeds_are_trained_in_one_program_without_checkpoints(
 
 
 def test_presets_change_defaults_and_options_change_presets() -> None:
-    changes = ["clip_eps=0.3", "reference_point=[0, 6, 50]", "learning_rate=1e-4"]
+    changes = ["clip_eps=0.3", "reference_point=[0, 6, 50]", "learning_rate=1e-4", "num_envs=010"]
     config = make_config("c-moppo", "literal", changes)
     assert (config.clip_eps, config.reference_point, config.learning_rate) == (0.3, (0, 6, 50), 1e-4)
+    assert config.num_envs == 10  # not octal
     assert config.ratio_scope == "fleet"  # the preset's
     assert config.gamma == 0.99  # the default
     assert make_config("c-moppo", "literal", {"clip_eps": 0.3}).clip_eps == 0.3
@@ -280,8 +284,25 @@ def test_a_seed_is_a_whole_number(seed, small: Scenario, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [float("inf"), float("nan"), -float("inf")])
-def test_a_reference_point_is_finite(number: float, small: Scenario, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"reference_point\[1\] is .*; write a finite number"):
+def test_policies_with_weights_that_are_not_finite_are_left_out(conditioned_run: Run, small: Scenario) -> None:
+    algorithm = build_algorithm("pc-ppo", small, conditioned_run.config)
+    checkpoint = read_checkpoint(conditioned_run.folder, algorithm, 4).checkpoint
+    validation = validate(algorithm, checkpoint, 4)
+    candidates = validation.candidates
+    broken = jax.tree.map(lambda leaf: leaf * np.nan if eqx.is_inexact_array(leaf) else leaf, candidates.networks)
+    diverged = dataclasses.replace(validation, candidates=eqx.tree_at(lambda c: c.networks, candidates, broken))
+    with pytest.raises(InputError, match=r"no policy with finite weights .* lower learning_rate"):
+        measure_front(algorithm, diverged)
+
+
+def test_a_folder_that_tensorboard_cannot_write_to_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InputError, match=r"tensorboard: cannot be written \(.*\); .*, then continue with"):
+        TensorBoard().on_start(RunStart(tmp_path / "file", "pc-ppo", 4, 3, 0, 100))
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), -float("inf"), 1e300])
+def test_a_reference_point_has_a_finite_hypervolume(number: float, small: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"reference_point\[1\] is .*; write a (finite )?number"):
         tandem.train(small, out=tmp_path / "run", options={**CONDITIONED, "reference_point": [0, number, 44]})
     assert list(tmp_path.iterdir()) == []

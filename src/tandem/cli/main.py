@@ -1,9 +1,14 @@
-"""The ``tandem`` command. A user's mistake is reported in one sentence, with exit code 2."""
+"""The ``tandem`` command.
+
+A user's mistake, or a place that cannot be written to, is reported in one sentence, with exit code 2. Any other error
+of the operating system, such as full memory, is reported in one sentence too, with exit code 1.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -15,6 +20,7 @@ from typer.main import get_command, get_group
 
 from tandem import __version__
 from tandem.errors import InputError
+from tandem.io.atomic import NO_SPACE, reason
 
 
 class Command(NamedTuple):
@@ -93,18 +99,32 @@ def common(
 
 def _use_compilation_cache() -> None:
     """Make JAX store compiled programs in the user's cache, so that a second run starts faster."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem" / "jax"
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem" / "jax"
         cache.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 
+def _prepare_streams() -> None:
+    """Make printing possible if a stream is closed (None), or if its encoding does not have every character."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def main() -> None:
     """Run the command line."""
     _use_compilation_cache()  # before JAX is imported
+    _prepare_streams()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where an error can be reported
     except InputError as error:
         print(f"tandem: {error}", file=sys.stderr)
         sys.exit(2)
@@ -115,3 +135,15 @@ def main() -> None:
         # The reader of the output (such as head) has closed the pipe, which is not an error.
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:  # of the output, or of a file whose writer does not say more
+        sys.stdout = io.StringIO()  # otherwise Python tries at its end to write the output again
+        full = error.errno in NO_SPACE
+        fix = "make room on the disk and try again" if full else "check the path, its permissions and the disk"
+        place = error.filename or "the output"
+        print(f"tandem: {place}: cannot be read or written ({reason(error)}); {fix}.", file=sys.stderr)
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # how JAX says it
+            raise
+        print("tandem: the memory is full; use fewer devices, rounds, episodes or seeds.", file=sys.stderr)
+        sys.exit(1)

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tandem.errors import InputError, did_you_mean
+from tandem.io.atomic import check_replaceable, check_writable_folder, reason
 from tandem.io.yaml_reader import read_assignment
 from tandem.objectives import OBJECTIVE_LABELS
 
@@ -69,6 +70,8 @@ def parse_preference(text: str) -> tuple[float, float, float]:
     total = sum(weights.values())
     if total <= 0:
         raise InputError(f"--prefer {text}: every weight is 0; make at least one larger, as in {PREFERENCE_EXAMPLE}.")
+    if math.isinf(total):
+        raise InputError(f"--prefer {text}: the weights are too large; write smaller ones, as in {PREFERENCE_EXAMPLE}.")
     accuracy, latency, energy = (weights.get(name, 0.0) / total for name in OBJECTIVE_LABELS)
     return accuracy, latency, energy
 
@@ -86,16 +89,25 @@ def _parse_weight(text: str, name: str, value: str) -> float:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Raise InputError for a file that cannot be written, before its content is computed."""
+    """Raise InputError for a file that cannot be written or belongs to a run, before its content is computed."""
+    from tandem.runs.run_dir import FILES, RECORD  # imports JAX
+
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     problem = None
     if path.is_dir():
         problem = "is a folder; name a file in it"
-    elif not path.parent.is_dir():
-        problem = f"cannot be written, because there is no folder {path.parent}; create it first"
-    elif not os.access(path.parent, os.W_OK):
-        problem = "cannot be written (Permission denied); name a file in another folder"
+    elif not folder.is_dir():
+        problem = f"cannot be written, because there is no folder {folder}; create it first"
+    elif path.name in FILES and (folder / RECORD).exists():
+        problem = "is a file of a run; name another file"
     if problem:
         raise InputError(f"{option} {path}: {problem}.")
+    with report_write_errors(path, option):
+        try:
+            check_replaceable(path)
+        except InputError as error:
+            raise InputError(f"{option} {error}") from None
+        check_writable_folder(folder)
 
 
 @contextmanager
@@ -104,4 +116,4 @@ def report_write_errors(path: Path, option: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another file.") from None
+        raise InputError(f"{option} {path}: cannot be written ({reason(error)}); name another file.") from None

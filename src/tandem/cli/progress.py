@@ -31,7 +31,11 @@ class ProgressDisplay:
         self._activity = ""
         self._console = Console(stderr=True)
         self._bar = RichProgress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=self._console
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            console=self._console,
         )
         self._row = self._bar.add_task(title or "preparing", total=None)
         self._details = Text("", style="dim", overflow="fold")

@@ -25,16 +25,19 @@ DataOption = Annotated[
 ]
 
 
-def task_overrides(task: str | None, data: Path | None) -> dict[str, Any]:
-    """Convert --task and --data into overrides of a scenario."""
+def task_overrides(task: str | None, data: Path | None, option: str = "--task") -> dict[str, Any]:
+    """Convert --task and --data into overrides of a scenario; ``option`` names the task's in messages."""
     if task is None:
         if data is not None:
             raise InputError(f"--data {data}: is the data of a task, but there is no --task; name the task.")
         return {}
     if task not in TaskConfig.choices:
-        raise InputError(f"--task {task}: is not a task; {did_you_mean(task, TaskConfig.choices)}.")
-    if data is None and "path" in TaskConfig.choices[task].model_fields:
-        raise InputError(f"--task {task}: needs a copy of its data; name the folder with --data FOLDER.")
+        raise InputError(f"{option} {task}: is not a task; {did_you_mean(task, TaskConfig.choices)}.")
+    needs_data = "path" in TaskConfig.choices[task].model_fields
+    if data is None and needs_data:
+        raise InputError(f"{option} {task}: needs a copy of its data; name the folder with --data FOLDER.")
+    if data is not None and not needs_data:
+        raise InputError(f"--data {data}: the task {task} needs no data; leave --data out.")
     return {"accuracy.task": {"kind": task} if data is None else {"kind": task, "path": str(data)}}
 
 

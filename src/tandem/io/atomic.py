@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -102,17 +103,35 @@ def _fix(error: OSError) -> str:
 
 
 def _repair(error: OSError) -> str:
-    return "make room on the disk" if error.errno in NO_SPACE else "make the folder writable"
+    if error.errno in NO_SPACE:
+        return "make room on the disk"
+    return "allow larger files there" if error.errno == errno.EFBIG else "make the folder writable"
+
+
+def check_writable_folder(folder: Path) -> None:
+    """Raise the OSError, such as that of a read-only disk, that a new file in the folder would raise."""
+    with tempfile.TemporaryFile(dir=folder):  # a superuser may write anywhere but on a read-only disk
+        pass
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a path that exists and is not a folder, and a link to nothing."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise InputError(f"{folder}: is not a folder; choose another name with --out.")
+
+
+def folder_name(text: str) -> str:
+    """Return a text, such as the name of a scenario, with hyphens for what is not common in names of files."""
+    return re.sub(r"[^\w.-]+", "-", text)
 
 
 def results_folder(folder: Path, *markers: str) -> Path:
     """Create a folder for results, or accept one of an earlier run of the same kind, which contains a marker."""
-    fix = "choose another folder with --out"
-    with explain_write_errors(folder, fix):
+    with explain_write_errors(folder, "choose another folder with --out"):
+        check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         names = [path.name for path in folder.iterdir() if not path.name.startswith(STAGING)]
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        check_writable_folder(folder)
     if names and not any(marker in names for marker in markers):
         raise InputError(f"{folder}: holds files of something else; choose an empty or a new folder with --out.")
     return folder
@@ -123,15 +142,16 @@ def replace_results(folder: Path, names: Collection[str]) -> Iterator[Path]:
     """Yield an empty folder to write results to; when the block ends without an error they move to ``folder``.
 
     Files called one of ``names`` that the block has not written are then removed: they belong to earlier results. After
-    an error, such as a full disk, the earlier results are all still there.
+    an error, such as a full disk, the earlier results are all still there. Links, folders and devices with one of these
+    names are refused.
     """
+    for path in (folder / name for name in names):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise InputError(f"{path}: is not a regular file; move it away, or choose another folder with --out.")
     staging = Path(tempfile.mkdtemp(prefix=STAGING, dir=folder))
     try:
         yield staging
         written = {path.name for path in staging.iterdir()}
-        for name in written:
-            if (folder / name).exists():
-                check_replaceable(folder / name)
         for name in written:
             (staging / name).replace(folder / name)
         for name in set(names) - written:

@@ -39,7 +39,7 @@ def file_lock(path: Path, timeout_s: float = 0.0) -> Iterator[None]:
 
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock on ``path`` now."""
-    if fcntl is None or not path.exists():
+    if fcntl is None or not path.is_file():
         return False
     with path.open() as handle:
         try:

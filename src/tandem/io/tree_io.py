@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tandem.errors import InputError
-from tandem.io.atomic import atomic_write
+from tandem.io.atomic import atomic_write, reason
 
 Tree = TypeVar("Tree")
 Arrays = dict[str, NDArray[Any]]
@@ -63,7 +63,7 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
     except FileNotFoundError:
         raise InputError(f"{path}: is missing; {fix}.") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
+        raise InputError(f"{path}: cannot be read ({reason(error)}); check its permissions.") from None
     except (SafetensorError, ValueError, KeyError, TypeError):
         raise InputError(f"{path}: is cut short or damaged; {fix}.") from None
 

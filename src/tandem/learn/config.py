@@ -12,7 +12,8 @@ from tandem.feel.types import Scalar
 from tandem.scenario.base import ConfigModel
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+# A coordinate of a reference point: larger ones would make the hypervolume overflow.
+Coordinate = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
@@ -66,7 +67,7 @@ class AlgorithmConfig(ConfigModel):
     validation_episodes: Count = 4  # for each candidate for the front
     tolerance: Share = 0.01  # largest share of rounds with a violation that a policy of the front may have
     # Reference point of the hypervolume: accuracy, latency (s), energy (J).
-    reference_point: tuple[Finite, Finite, Finite] = (0.0, 5.0, 44.0)
+    reference_point: tuple[Coordinate, Coordinate, Coordinate] = (0.0, 5.0, 44.0)
     shield: bool | None = None  # on or off; None: as in the scenario
 
     def ppo_config(self, steps: int, dirichlet_alpha: float | None = None) -> PPOConfig:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
+from tandem.io.atomic import explain_write_errors
 from tandem.learn.train_loop import ChunkProgress
-from tandem.runs.run_dir import TENSORBOARD, RunRecord
+from tandem.runs.run_dir import TENSORBOARD, RunRecord, continue_with
 
 SCALARS = ("hypervolume", "policies", "violation_rate", "entropy", "value_error", "clipped")
 
@@ -73,20 +75,28 @@ class TensorBoard(Callback):
                 "'pip install \"tandem[tensorboard]\"', or leave the option out."
             ) from None
         self._package = tensorboardX
+        self._folder = Path()
         self._writer: Any = None
 
     def on_start(self, start: RunStart) -> None:
-        # Chunks after the checkpoint run again: their earlier points are removed.
-        self._writer = self._package.SummaryWriter(str(start.folder / TENSORBOARD), purge_step=start.rounds + 1)
+        self._folder = start.folder
+        with self._writing():
+            # Chunks after the checkpoint run again: their earlier points are removed.
+            self._writer = self._package.SummaryWriter(str(start.folder / TENSORBOARD), purge_step=start.rounds + 1)
 
     def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
         values = asdict(progress)
-        for name in SCALARS:
-            self._writer.add_scalar(f"training/{name}", values[name], progress.rounds)
-        self._writer.add_scalar("training/wall_s", wall_s, progress.rounds)
-        self._writer.flush()
+        with self._writing():
+            for name in SCALARS:
+                self._writer.add_scalar(f"training/{name}", values[name], progress.rounds)
+            self._writer.add_scalar("training/wall_s", wall_s, progress.rounds)
+            self._writer.flush()
 
     def on_end(self, record: RunRecord) -> None:
         for name in ("hypervolume", "sparsity", "policies", "violation_rate"):
             self._writer.add_scalar(f"front/{name}", getattr(record, name), record.rounds)
-        self._writer.close()
+        with self._writing():
+            self._writer.close()
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return explain_write_errors(self._folder / TENSORBOARD, then=continue_with(self._folder))

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.feel.system import System
+from tandem.io.tree_io import flatten_arrays
 from tandem.learn.algorithm import Algorithm, Candidates
 from tandem.learn.validation import ValidationResult
 from tandem.objectives import OBJECTIVE_KEYS
 from tandem.policy.evaluate import evaluate_policies, unstack
+from tandem.policy.neural_policy import NeuralPolicy
 from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs.front import Front, PolicyRecord, measured_fields
 from tandem.runs.run import SavedPolicies
@@ -47,15 +50,16 @@ def measure_front(
     The target is the fleet of the training if none is given.
     """
     target = target or EvaluationTarget(algorithm.environment.system)
-    if len(validation.chosen) == 0:
-        raise InputError(
-            f"{algorithm.name} has found no policy with finite rewards: its training diverged; train again with a "
-            "lower learning_rate."
-        )
     candidates = validation.candidates
-    measured = _measure(target, validation)
-    measured.sort(key=lambda pair: (-pair[1]["objectives"][0], *pair[1]["objectives"][1:], pair[0]))
     owners = np.asarray(candidates.owner)
+    chosen = validation.chosen[_finite_networks(candidates)[owners[validation.chosen]]]
+    if len(chosen) == 0:
+        raise InputError(
+            f"{algorithm.name} has found no policy with finite weights and rewards: its training diverged; train again "
+            "into another folder, with a lower learning_rate."
+        )
+    measured = _measure(target, validation.policies, chosen)
+    measured.sort(key=lambda pair: (-pair[1]["objectives"][0], *pair[1]["objectives"][1:], pair[0]))
     networks = list(dict.fromkeys(int(owners[candidate]) for candidate, _ in measured))
     records = tuple(
         PolicyRecord(
@@ -71,13 +75,22 @@ def measure_front(
     return MeasuredFront(Front(records, algorithm.config.reference_point), saved, rounds)
 
 
-def _measure(target: EvaluationTarget, validation: ValidationResult) -> list[tuple[int, dict[str, Any]]]:
+def _finite_networks(candidates: Candidates) -> NDArray[np.bool_]:
+    """Return which networks have only finite weights; the shield hides others, whose policies have finite rewards."""
+    arrays = flatten_arrays(SavedPolicies(candidates.networks, candidates.normalisers)).values()
+    finite = [np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in arrays]
+    return np.asarray(np.all(finite, axis=0))
+
+
+def _measure(
+    target: EvaluationTarget, policies: NeuralPolicy, chosen: NDArray[np.intp]
+) -> list[tuple[int, dict[str, Any]]]:
     """Return each chosen candidate, and the measured fields of its record."""
     rows: list[dict[str, Any]] = []
     environment, keys = Environment(target.system), episode_keys(target.seeds)
-    for means in evaluate_policies(environment, validation.policies, keys, validation.chosen):
+    for means in evaluate_policies(environment, policies, keys, chosen):
         rows += [measured_fields(policy_means) for policy_means in unstack(means)]
-    return list(zip(validation.chosen.tolist(), rows, strict=True))
+    return list(zip(chosen.tolist(), rows, strict=True))
 
 
 def _origin_fields(algorithm: Algorithm, candidates: Candidates, candidate: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class PolicyRecord:
         return cls(
             index=int(document["index"]),
             objectives=_three(document["objectives"][name] for name in OBJECTIVE_KEYS),
-            half_width=tuple(document["objectives_half_width_95"][name] for name in OBJECTIVE_KEYS),
+            half_width=_half_widths(document["objectives_half_width_95"]),
             rewards=_three(document["reward"]),
             violation_rate=float(rates["all"]),
             violation_rates=tuple(float(rates[name]) for name in CONSTRAINTS),
@@ -117,6 +117,11 @@ def measured_fields(means: EpisodeMeans) -> dict[str, Any]:
 
 def _three(values: Any) -> tuple[float, float, float]:
     first, second, third = (float(value) for value in values)
+    return first, second, third
+
+
+def _half_widths(document: Any) -> tuple[float | None, float | None, float | None]:
+    first, second, third = (None if document[name] is None else float(document[name]) for name in OBJECTIVE_KEYS)
     return first, second, third
 
 

@@ -25,7 +25,7 @@ def write_figure(
     """Draw the history of one seed."""
     figure = Figure(figsize=(10, 9), layout="constrained")
     modes, queues, ages, rounds = figure.subplots(4, 1, sharex=True, height_ratios=[1.3, 1, 1, 0.8])
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)  # names of scenarios and devices may have dollar signs
     time_s = np.append(np.asarray(states.clock_s), states.clock_s[-1] + outcome.duration_s[-1])
     shown = min(len(names), MAX_DEVICES)
     _draw_modes(modes, time_s, names[:shown], np.asarray(outcome.executed.train)[:, :shown])
@@ -43,7 +43,7 @@ def _draw_modes(axes: Axes, time_s: Any, names: Sequence[str], train: Any) -> No
     rows = np.arange(len(names) + 1) - 0.5
     axes.pcolormesh(time_s, rows, train.T.astype(float), cmap=ListedColormap([SERVE, TRAIN]), vmin=0, vmax=1)
     axes.set_ylabel("mode (dark: training)")
-    axes.set_yticks(np.arange(len(names)), labels=list(names), fontsize=7)
+    axes.set_yticks(np.arange(len(names)), labels=list(names), fontsize=7, parse_math=False)
     axes.invert_yaxis()
 
 

@@ -162,7 +162,8 @@ def _read_front(folder: Path) -> Front:
             tuple(PolicyRecord.from_document(policy) for policy in document["policies"]),
             (float(reference["accuracy"]), float(reference["latency_s"]), float(reference["energy_j"])),
         )
-        whole = len(front.policies) > 0 and bool(np.isfinite(front.points).all())
+        numbered = [policy.index for policy in front.policies] == list(range(len(front.policies)))
+        whole = len(front.policies) > 0 and numbered and bool(np.isfinite(front.points).all())
     except (KeyError, TypeError, ValueError, AttributeError):
         whole = False
     if not whole:

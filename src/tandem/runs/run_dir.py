@@ -20,6 +20,7 @@ import json
 import math
 import os
 import platform
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 from tandem import __version__
 from tandem.errors import InputError, describe_error, one_line
 from tandem.io import locks
-from tandem.io.atomic import explain_write_errors
+from tandem.io.atomic import check_folder, explain_write_errors, reason
 from tandem.io.tables import write_json
 from tandem.io.yaml_reader import read_yaml
 from tandem.runs.migrations import FORMAT, migrate_record, migrate_scenario
@@ -41,6 +42,7 @@ from tandem.scenario import Scenario, load_scenario
 
 RECORD, SCENARIO, PROGRESS = "run.json", "scenario.yaml", "progress.csv"
 CHECKPOINT, POLICIES, FRONT = "checkpoint.safetensors", "policies.safetensors", "front.json"
+FILES = (RECORD, SCENARIO, PROGRESS, CHECKPOINT, POLICIES, FRONT)
 TENSORBOARD, LOCK = "tensorboard", ".lock"
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -134,7 +136,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{path}: is missing; {fix}.") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
+        raise InputError(f"{path}: cannot be read ({reason(error)}); check its permissions.") from None
     except _NotFiniteError as error:
         raise InputError(f"{path}: contains {error}, which is not a finite number; {fix}.") from None
     except (ValueError, RecursionError):
@@ -178,6 +180,7 @@ def new_run_dir(folder: Path) -> Iterator[None]:
     """Create and lock the folder of a new run. Raises InputError if the folder exists and is not empty."""
     with ExitStack() as stack:
         with explain_write_errors(folder, "choose another folder with --out"):
+            check_folder(folder)
             _check_unused(folder)
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_lock(folder))
@@ -201,9 +204,14 @@ def is_locked(folder: Path) -> bool:
     return locks.is_locked(folder / LOCK)
 
 
+def continue_with(folder: Path) -> str:
+    """Return what to do to continue a run that was stopped, for messages."""
+    return f"continue with 'tandem train --resume {shlex.quote(str(folder))}'"
+
+
 def remove_temp_files(folder: Path) -> None:
     """Remove the incomplete files of a process that was killed while it wrote them."""
-    for name in (RECORD, SCENARIO, PROGRESS, CHECKPOINT, POLICIES, FRONT):
+    for name in FILES:
         for path in folder.glob(f".{name}.*"):
             with contextlib.suppress(OSError):
                 path.unlink()

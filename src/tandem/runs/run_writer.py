@@ -16,7 +16,7 @@ from tandem.runs.final_evaluation import EvaluationTarget, measure_front
 from tandem.runs.learning_curve import LearningCurve
 from tandem.runs.progress_csv import ProgressTable
 from tandem.runs.run import front_document, write_policies
-from tandem.runs.run_dir import FRONT, PROGRESS, RunRecord, write_record
+from tandem.runs.run_dir import FRONT, PROGRESS, RunRecord, continue_with, write_record
 
 
 class RunWriter:
@@ -37,7 +37,7 @@ class RunWriter:
         self._target = target
         self._curve_points = curve_points
         self._curve: LearningCurve | None = None
-        self._then = then or f"continue with 'tandem train --resume {folder}'"
+        self._then = then or continue_with(folder)
 
     def writing(self) -> AbstractContextManager[None]:
         """Return a context that converts write errors to InputError, with the fix and how to continue afterwards."""

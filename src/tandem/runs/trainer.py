@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import Any
 from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.feel.system import SystemBuilder, build_system
-from tandem.io.atomic import explain_write_errors
+from tandem.io.atomic import explain_write_errors, folder_name
 from tandem.io.tables import write_text
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
@@ -44,6 +43,7 @@ from tandem.runs.run_dir import (
     RECORD,
     SCENARIO,
     RunRecord,
+    continue_with,
     new_record,
     new_run_dir,
     read_record,
@@ -150,7 +150,9 @@ def resume(
             f"into another folder, or continue it with Tandem {record.tandem}."
         )
     algorithm = load_algorithm(folder, build_system=build_system)
-    with run_lock(folder):
+    with ExitStack() as stack:
+        with explain_write_errors(folder, then=continue_with(folder)):
+            stack.enter_context(run_lock(folder))
         remove_temp_files(folder)
         run = RunWriter(folder, read_record(folder), _all(callbacks, on_progress), target, curve_points)
         _run_to_end(algorithm, run)
@@ -159,8 +161,7 @@ def resume(
 
 def default_folder(scenario: str, algorithm: str, preset: str, seed: int) -> Path:
     """Return the default folder of a run."""
-    name = re.sub(r"[^\w.-]+", "-", scenario)
-    return Path("runs") / f"{name}-{algorithm}-{preset}-seed{seed}"
+    return Path("runs") / f"{folder_name(scenario)}-{algorithm}-{preset}-seed{seed}"
 
 
 def override_shield(config: AlgorithmConfig, scenario: Scenario) -> Scenario:

@@ -12,6 +12,7 @@ from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, parse_ov
 from tandem.cli.progress import progress_bar, spinner
 from tandem.cli.task_options import DataOption, task_overrides, task_spinner
 from tandem.errors import InputError
+from tandem.io.atomic import explain_write_errors, folder_name, results_folder
 from tandem.rng import MAX_SEED
 from tandem.scenario import load_scenario
 from tandem.scenario.plugins import AccuracyMappingConfig
@@ -73,18 +74,18 @@ def calibrate(
     from tandem.federated.build import build_system
     from tandem.federated.calibration.driver import RESULT, SO_FAR, check_kind, write_calibration
     from tandem.federated.calibration.driver import calibrate as fit_to_task
-    from tandem.io.atomic import results_folder
 
     check_kind(mapping)
     kind = loaded.accuracy.task.kind
-    folder = results_folder(out or Path("calibrations") / f"{loaded.name}-{kind}", RESULT, SO_FAR)
+    folder = results_folder(out or Path("calibrations") / f"{folder_name(loaded.name)}-{kind}", RESULT, SO_FAR)
     with task_spinner(loaded):
         system = build_system(loaded)
-    with progress_bar(f"Measuring accuracy on {kind}, {worlds} realisations of the drift") as progress:
-        how = (worlds, rounds, seed, mapping)
-        calibration = fit_to_task(loaded, system, *how, lambda done, total: progress(done, total, "cells"), folder)
-    with spinner("Writing the scenario and the figure"):
-        write_calibration(folder, calibration)
+    with explain_write_errors(folder, then="run the same command again"):
+        with progress_bar(f"Measuring accuracy on {kind}, {worlds} realisations of the drift") as progress:
+            how = (worlds, rounds, seed, mapping)
+            calibration = fit_to_task(loaded, system, *how, lambda done, total: progress(done, total, "cells"), folder)
+        with spinner("Writing the scenario and the figure"):
+            write_calibration(folder, calibration)
     if as_json:
         print_json({**calibration.document(), "folder": str(folder)})
         return
@@ -115,5 +116,6 @@ def _print(calibration: Calibration, folder: Path) -> None:
     out.print(
         f"Written to {folder}/; {folder / 'scenario.yaml'} uses {calibration.chosen.kind}",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tandem.cli.options import (
@@ -171,8 +172,8 @@ def _launch(fleet_run: FleetRun) -> dict[str, Any]:
 def _print(document: dict[str, Any]) -> None:
     console = Console()
     console.print(
-        f"[bold]{document['policy']}[/bold] on [bold]{document['scenario']}[/bold]: {document['devices']} devices, "
-        f"{document['rounds']} rounds over Flower ({document['engine']})",
+        f"[bold]{escape(document['policy'])}[/bold] on [bold]{escape(document['scenario'])}[/bold]: "
+        f"{document['devices']} devices, {document['rounds']} rounds over Flower ({document['engine']})",
         highlight=False,
     )
     table = Table("", "", "", box=None)
@@ -186,4 +187,4 @@ def _print(document: dict[str, Any]) -> None:
     for failure in document["failures"]:
         line = f"round {failure['round']}, {failure['device']}: {failure['reason']}"
         console.print(line, style="dim", highlight=False, markup=False)
-    console.print(f"Written to {document['folder']}/", highlight=False)
+    console.print(f"Written to {document['folder']}/", highlight=False, markup=False, soft_wrap=True)

@@ -11,6 +11,7 @@ import typer
 from tandem.cli.options import JsonOption, check_writable, print_json
 from tandem.cli.progress import progress_bar, spinner
 from tandem.cli.task_options import DataOption, task_overrides
+from tandem.io.atomic import explain_write_errors
 from tandem.rng import MAX_SEED
 from tandem.scenario import load_scenario
 
@@ -36,7 +37,7 @@ def pretrain(
     """
     if out is not None:
         check_writable(out, "--out")
-    config = load_scenario("paper", task_overrides(task, data)).accuracy.task
+    config = load_scenario("paper", task_overrides(task, data, "TASK")).accuracy.task
     assert config is not None
 
     # Importing JAX takes a second, so arguments are checked first.
@@ -55,7 +56,8 @@ def pretrain(
         pretrained = read_pretrained(built, path)
     else:
         message = f"Pre-training for {task}: {settings.epochs} epochs of {len(images.pretraining):,} images"
-        with progress_bar(message) as progress:
+        then = "run the same command again"
+        with explain_write_errors(path, then=then), progress_bar(message) as progress:
 
             def on_progress(now: PretrainProgress) -> None:
                 progress(now.step, now.steps, f"steps, loss {now.loss:.3f}")

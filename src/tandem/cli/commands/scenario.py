@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, print_json
@@ -65,7 +66,7 @@ def _show_devices(loaded: Scenario, as_json: bool) -> None:
         return
     printed = Table("device", *columns, box=None, header_style="bold")
     for n, name in enumerate(table.names):
-        printed.add_row(name, *(f"{values[n]:.3g}" for values in columns.values()))
+        printed.add_row(escape(name), *(f"{values[n]:.3g}" for values in columns.values()))
     Console().print(printed)
 
 

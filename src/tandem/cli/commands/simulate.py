@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tandem.api import simulate_to
@@ -16,6 +17,7 @@ from tandem.cli.options import JsonOption, ScenarioArgument, SetOption, parse_ov
 from tandem.cli.progress import progress_callback
 from tandem.cli.task_options import DataOption, TaskOption, fidelity_rows, task_overrides
 from tandem.errors import InputError, did_you_mean
+from tandem.io.atomic import folder_name
 from tandem.io.yaml_reader import read_assignment
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.policy import HEURISTICS, Heuristic
@@ -73,7 +75,7 @@ def simulate(
         changes["shield.enabled"] = shield
     loaded = load_scenario(scenario, changes)
     heuristic = make_heuristic(policy, settings or [])
-    folder = out or Path("simulations") / f"{loaded.name}-{policy}"
+    folder = out or Path("simulations") / f"{folder_name(loaded.name)}-{policy}"
     chosen = range(first_seed, first_seed + seeds)
     size = f"{count(loaded.fleet.size, 'device', 'devices')}, {loaded.rounds} rounds, {count(seeds, 'seed', 'seeds')}"
     with progress_callback(f"Simulating {policy} on {loaded.name}: {size}", "seeds") as on_progress:
@@ -101,7 +103,7 @@ def make_heuristic(name: str, settings: list[str]) -> Heuristic:
                 f"--policy-set {text}: {name} has no parameter {parameter!r}; {did_you_mean(parameter, parameters)}."
             )
         try:
-            number = float(value)
+            number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
@@ -115,9 +117,9 @@ def make_heuristic(name: str, settings: list[str]) -> Heuristic:
 def _print(summary: str, document: dict[str, Any]) -> None:
     console = Console()
     console.print(
-        f"[bold]{document['policy']}[/bold] on [bold]{document['scenario']}[/bold]: {document['devices']} devices, "
-        f"{document['rounds']} rounds, {count(len(document['seeds']), 'seed', 'seeds')}, "
-        f"shield {'on' if document['shield'] else 'off'}",
+        f"[bold]{document['policy']}[/bold] on [bold]{escape(document['scenario'])}[/bold]: "
+        f"{document['devices']} devices, {document['rounds']} rounds, "
+        f"{count(len(document['seeds']), 'seed', 'seeds')}, shield {'on' if document['shield'] else 'off'}",
         highlight=False,
     )
     console.print(f"({summary})", style="dim", highlight=False)
@@ -135,4 +137,4 @@ def _print(summary: str, document: dict[str, Any]) -> None:
     for row in fidelity_rows(document):
         table.add_row(*row)
     console.print(table)
-    console.print(f"Written to {document['folder']}/", highlight=False)
+    console.print(f"Written to {document['folder']}/", highlight=False, markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tandem import api
@@ -28,7 +29,7 @@ from tandem.learn.registry import (
 )
 from tandem.runs.callbacks import Callback, TensorBoard
 from tandem.runs.run import Run
-from tandem.runs.run_dir import RECORD, RunRecord, read_record, read_scenario
+from tandem.runs.run_dir import RECORD, RunRecord, continue_with, read_record, read_scenario
 from tandem.runs.trainer import default_folder, override_shield
 from tandem.scenario import load_scenario
 
@@ -116,7 +117,7 @@ def train(
         options["shield"] = shield
     changes = overrides or []
     if resume is None:
-        run = _start(scenario or "paper", changes, algorithm, preset, seed, out, options, tensorboard)
+        run = _start(scenario, changes, algorithm, preset, seed, out, options, tensorboard)
     else:
         given = {"--algorithm": algorithm, "--preset": preset, "--seed": seed, "--out": out}
         run = _resume(resume, given, scenario, changes, options, tensorboard)
@@ -127,7 +128,7 @@ def train(
 
 
 def _start(
-    scenario: str,
+    scenario: str | None,
     changes: list[str],
     algorithm: str | None,
     preset: str | None,
@@ -136,7 +137,7 @@ def _start(
     options: dict[str, Any],
     tensorboard: bool,
 ) -> Run:
-    loaded = load_scenario(scenario, changes)
+    loaded = load_scenario("paper" if scenario is None else scenario, changes)
     use_cores()
     algorithm, preset, seed = algorithm or DEFAULT_ALGORITHM, preset or DEFAULT_PRESET, seed or 0
     folder = out or default_folder(loaded.name, algorithm, preset, seed)
@@ -157,7 +158,7 @@ def _resume(
     # With as many devices as it started with: sums over another number of shards may round differently.
     use_cores(record.device.count if record.device.platform == "cpu" else None)
     if record.status == "finished":
-        Console(stderr=True).print(f"{folder}: is already finished; nothing was done.", highlight=False, soft_wrap=True)
+        typer.echo(f"{folder}: is already finished; nothing was done.", err=True)
         return api.resume(folder)
     with _callbacks(folder, tensorboard) as callbacks:
         return api.resume(folder, callbacks=callbacks)
@@ -193,27 +194,22 @@ def _check_same_run(
 def _callbacks(folder: Path, tensorboard: bool) -> Iterator[list[Callback]]:
     """Make the callbacks of a training run; if it does not come to its end, say how to continue."""
     extra: list[Callback] = [TensorBoard()] if tensorboard else []
-    again = f"tandem train --resume {shlex.quote(str(folder))}"
     try:
         with TrainingProgress() as progress:
             yield [progress, *extra]
     except KeyboardInterrupt:
         if not (folder / RECORD).exists():
             raise
-        typer.echo(f"tandem: interrupted; the run is saved, continue with '{again}'.", err=True)
+        typer.echo(f"tandem: interrupted; the run is saved, {continue_with(folder)}.", err=True)
         raise typer.Exit(130) from None
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); make room, then '{again}'.") from None
 
 
 def _print(run: Run) -> None:
     document = run.summary()
     console = Console()
     console.print(
-        f"[bold]{document['algorithm']}[/bold] on [bold]{document['scenario']}[/bold]: preset {document['preset']}, "
-        f"seed {document['seed']}",
+        f"[bold]{document['algorithm']}[/bold] on [bold]{escape(document['scenario'])}[/bold]: "
+        f"preset {document['preset']}, seed {document['seed']}",
         highlight=False,
     )
     console.print(f"({ALGORITHMS[run.algorithm_name].summary})", style="dim", highlight=False)
