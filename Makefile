@@ -17,12 +17,12 @@ test: .venv/ready-dev
 
 # Everything: the slow tests, the extras (PyTorch, MORL-Baselines, pymoo), Flower on real processes, and the wheel.
 test-all: extras test-wheel
-	WANDB_MODE=disabled $(BIN)/python -m pytest -m 'not flower'
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 WANDB_MODE=disabled $(BIN)/python -m pytest -m 'not flower'
 	$(MAKE) test-fleet
 
 # Flower and real processes alone.
 test-fleet: extras
-	$(BIN)/python -m pytest -n 0 -m flower tests/fleet
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n 0 -m flower tests/fleet
 
 # A wheel works in an empty environment outside the repository.
 test-wheel: .venv/bin/python

@@ -1,4 +1,4 @@
-"""Shared by all tests: a warm compilation cache, and the paper's fleet built once."""
+"""Shared by all tests: a compilation cache, the paper's fleet, and two small runs."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+# Compilation dominates the run time, and tests run each program only briefly. 'make test-all' compiles as users do.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -15,6 +17,8 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+from small_runs import CONDITIONED, POPULATION
+
 # Every shape and type written in the signatures of equations and geometry is checked as the tests run them.
 EQUATIONS = "accuracy arrivals channel costs dynamics env numerics observation queues rewards shield worst_case"
 GEOMETRY = "archive crowding dominance hypervolume metrics scaling"
@@ -22,7 +26,10 @@ CHECKED = [f"tandem.feel.{module}" for module in EQUATIONS.split()]
 CHECKED += [f"tandem.pareto.{module}" for module in GEOMETRY.split()]
 install_import_hook(CHECKED, "beartype.beartype")
 
+import tandem
 from tandem.feel import System, build_system
+from tandem.io.locks import file_lock
+from tandem.runs import Run
 from tandem.scenario import Scenario, load_scenario
 
 
@@ -49,3 +56,28 @@ def paper_scenario() -> Scenario:
 @pytest.fixture(scope="session")
 def paper_system(paper_scenario: Scenario) -> System:
     return build_system(paper_scenario)
+
+
+@pytest.fixture(scope="session")
+def small() -> Scenario:
+    return load_scenario("paper", {"fleet.size": 3, "rounds": 10})
+
+
+def train_once(factory: pytest.TempPathFactory, name: str, *what, **more) -> Run:
+    """Train a run, or open it if another process of this session has trained it."""
+    workers = "PYTEST_XDIST_WORKER" in os.environ
+    folder = (factory.getbasetemp().parent if workers else factory.getbasetemp()) / name
+    with file_lock(folder.with_suffix(".lock"), timeout_s=600):
+        return tandem.open_run(folder) if folder.exists() else tandem.train(*what, out=folder, **more)
+
+
+@pytest.fixture(scope="session")
+def conditioned_run(small: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One network for all preferences and any fleet, trained on two and three devices. Tests must not change it."""
+    return train_once(tmp_path_factory, "conditioned", small, seed=4, options=CONDITIONED)
+
+
+@pytest.fixture(scope="session")
+def population_run(small: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One network for each policy, which fits only its own fleet, and samples modes. Tests must not change it."""
+    return train_once(tmp_path_factory, "population", small, "r-ppo", options=POPULATION)

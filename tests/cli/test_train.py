@@ -86,6 +86,7 @@ def test_a_killed_and_an_interrupted_run_resume_to_the_same_result(uninterrupted
     assert not any(path.name.startswith(".c") for path in (tmp_path / "run").iterdir())
 
 
+@pytest.mark.slow
 def test_c_moppo_killed_in_its_second_stage_resumes_to_the_same_result(tmp_path: Path) -> None:
     assert process(tmp_path, *CMOPPO, "--out", "whole").returncode == 0
     moments = [("row", 10), ("front", 1)]  # in the second extension, between two files

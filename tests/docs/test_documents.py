@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from fakes import FakeExecutor
+from marks import slow_after
 from tandem.experiments.plotting import label
 from tandem.experiments.reference_front import reference_front
 from tandem.federated import TASKS
@@ -53,7 +54,7 @@ def registered() -> Iterator[dict[str, type[Algorithm]]]:
 SHOWN = ["README.md", *(f"docs/{name}.md" for name in ("environments", "extending", "federated", "reproducing"))]
 
 
-@pytest.mark.parametrize("document", SHOWN)
+@pytest.mark.parametrize("document", slow_after(2, SHOWN))
 def test_code_in_documents_runs(
     document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registered: dict[str, type[Algorithm]]
 ) -> None:

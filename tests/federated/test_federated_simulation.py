@@ -132,6 +132,7 @@ def test_never_more_trainers_than_slots(digits_system: System) -> None:
     assert int(state.measured.clients.counters.trained.sum()) > 0
 
 
+@pytest.mark.slow
 def test_training_counteracts_drift(digits_system: System) -> None:
     """Without training, drift ruins the model; with training it does not. The estimate is recorded as well."""
     never, sometimes = (

@@ -13,6 +13,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marks import slow_after
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, step
 from tandem.feel.arrivals import PoissonProcess
 from tandem.feel.channel import RayleighChannel, RicianChannel, StaticChannel, build_channel
@@ -85,7 +86,7 @@ def first_of(tree: Any, count: int) -> Any:
 # ---- the books balance
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_requests_and_samples_are_conserved(kind: str) -> None:
     first, states, outcomes = many_episodes(fleet(kind), keys(64))
     total = {name: np.sum(np.asarray(getattr(outcomes, name), np.float64), axis=1) for name in BOOKS}
@@ -308,7 +309,7 @@ def test_a_fading_gain_is_never_negative(k: float, monkeypatch: pytest.MonkeyPat
 # ---- a seed means the same everywhere
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_an_episode_is_the_same_alone_and_among_many(kind: str) -> None:
     system = fleet(kind)
     most = many_episodes(system, keys(SIZES[-1]))
@@ -319,7 +320,7 @@ def test_an_episode_is_the_same_alone_and_among_many(kind: str) -> None:
         assert_same_bits(alone, jax.tree.map(lambda leaf, index=index: leaf[index], most))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_a_compiled_loop_is_a_loop(kind: str) -> None:
     system, key = fleet(kind), jax.random.key(5)
     first, states, outcomes = one_episode(system, key)

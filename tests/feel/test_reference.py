@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from reference import CONVERSIONS, MAPPINGS, Device, Fleet, FleetReference, outside
 
+from marks import slow_after
 from tandem.errors import InputError
 from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, observe, reset, step
 from tandem.feel.accuracy import build_accuracy_mapping
@@ -366,7 +367,7 @@ def exploring(examples: int) -> Callable[[Any], Any]:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)))
+@pytest.mark.parametrize("kind", slow_after(3, KINDS), ids=lambda kind: "-".join(map(str, kind)))
 def test_each_round_agrees_with_the_reference(kind: tuple[int, bool, str, str, str]) -> None:
     seen: dict[str, int] = {}
 
@@ -386,7 +387,7 @@ def test_each_round_agrees_with_the_reference(kind: tuple[int, bool, str, str, s
     assert all(seen[name] > 0 for name in expected), seen
 
 
-@pytest.mark.parametrize("kind", DOUBLE_KINDS, ids=lambda kind: "-".join(map(str, kind)))
+@pytest.mark.parametrize("kind", slow_after(1, DOUBLE_KINDS), ids=lambda kind: "-".join(map(str, kind)))
 def test_whole_episodes_agree_in_double_precision(kind: tuple[int, bool, str, str, str]) -> None:
     @exploring(30)
     @given(fields=overrides(kind), seed=st.integers(0, 2**31 - 1))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from marks import slow_after
 from tandem.errors import InputError
 from tandem.feel import Action, FleetState, RoundOutcome, System, action_mask, build_system, reset, serve_all, step
 from tandem.feel.channel import ChannelModel, StaticChannel
@@ -117,7 +118,7 @@ def assert_nothing_broken(outcomes: RoundOutcome) -> None:
             assert len(places) == 0, f"C{n}, {name}: (episode, round, device) {places[:3].tolist()} and more"
 
 
-@pytest.mark.parametrize("size", [1, 5, 10, 30])
+@pytest.mark.parametrize("size", slow_after(2, [10, 30, 1, 5]))
 @pytest.mark.parametrize("channel", [no_worse, at_worst])
 def test_nothing_is_ever_broken(size: int, channel: Callable[[System], System]) -> None:
     _, outcomes = rollouts(channel(paper_fleet(size)), jnp.arange(4))
@@ -335,7 +336,7 @@ def assert_no_trap(system: System) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(outcomes.executed.train), np.asarray(asked.train)
 
 
-@pytest.mark.parametrize("size", [1, 5, 10])
+@pytest.mark.parametrize("size", slow_after(1, [10, 1, 5]))
 def test_no_state_is_a_trap(size: int) -> None:
     executed, asked = assert_no_trap(at_worst(paper_fleet(size)))
     assert np.array_equal(executed, asked)
@@ -390,6 +391,7 @@ def test_a_thousand_devices() -> None:
     assert np.all(np.sum(outcomes.executed.train, axis=1) <= np.max(np.asarray(system.worst_case.max_trainers)))
 
 
+@pytest.mark.slow
 def test_random_arrivals_and_fading_break_it_no_more_than_planned() -> None:
     fields = {"workload.arrivals": "poisson", "shield.outage": 1e-4}
     system = build_system(load_scenario("paper", fields))

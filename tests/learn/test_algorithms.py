@@ -168,10 +168,25 @@ def test_the_paper_s_settings_are_a_preset(paper_system: System) -> None:
 Run = tuple[Algorithm, list[Checkpoint], ValidationResult]
 
 
+# The default run trains our algorithm and the paper's; 'make test-all' trains all.
+EVERY = [pytest.param(name, marks=() if name in ("pc-ppo", "c-moppo") else pytest.mark.slow) for name in ALGORITHMS]
+
+
+class Runs(dict[str, Run]):
+    """Whole runs, with a checkpoint after every chunk, each trained when it is first needed."""
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__()
+        self.environment = environment
+
+    def __missing__(self, name: str) -> Run:
+        self[name] = whole_run(algorithm(name, self.environment))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def runs(tiny: Environment) -> dict[str, Run]:
-    """A whole run of every algorithm, with a checkpoint after every chunk."""
-    return {name: whole_run(algorithm(name, tiny)) for name in ALGORITHMS}
+def runs(tiny: Environment) -> Runs:
+    return Runs(tiny)
 
 
 def whole_run(one: Algorithm, now: Checkpoint | None = None) -> Run:
@@ -191,7 +206,7 @@ def assert_equal(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_what_a_state_looks_like_is_known_before_it_is_there(name: str, runs: dict[str, Run]) -> None:
     one, checkpoints, _ = runs[name]
     assert {now.stage for now in checkpoints} == set(range(len(one.stages)))
@@ -203,7 +218,7 @@ def test_what_a_state_looks_like_is_known_before_it_is_there(name: str, runs: di
                 assert (shape.shape, shape.dtype) == (leaf.shape, leaf.dtype)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_the_same_seed_gives_the_same_bits_chunk_by_chunk(name: str, runs: dict[str, Run]) -> None:
     one, checkpoints, delivery = runs[name]
     _, again, delivered = whole_run(algorithm(name, one.environment))
@@ -218,7 +233,7 @@ def test_the_same_seed_gives_the_same_bits_chunk_by_chunk(name: str, runs: dict[
     assert any(np.any(a != b) for a, b in pairs)  # another seed is another start
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_going_on_from_a_checkpoint_equals_not_stopping(name: str, runs: dict[str, Run]) -> None:
     one, checkpoints, delivery = runs[name]
     middle = len(checkpoints) // 2
@@ -235,7 +250,7 @@ def test_going_on_from_a_checkpoint_equals_not_stopping(name: str, runs: dict[st
     assert list(train(one, checkpoints[-1])) == []
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_progress_counts_rounds_as_they_are_spent(name: str, tiny: Environment) -> None:
     one = algorithm(name, tiny)
     told = [progress for _, (progress,) in train(one, init_checkpoint(one, 0))]
@@ -245,7 +260,7 @@ def test_progress_counts_rounds_as_they_are_spent(name: str, tiny: Environment) 
     assert all(np.isfinite([progress.hypervolume, progress.entropy, progress.value_error]).all() for progress in told)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_what_is_delivered_is_a_front_within_tolerance(name: str, runs: dict[str, Run]) -> None:
     one, checkpoints, delivery = runs[name]
     candidates = one.candidates(checkpoints[-1].state)
@@ -269,7 +284,7 @@ def test_what_is_delivered_is_a_front_within_tolerance(name: str, runs: dict[str
     np.testing.assert_allclose(again, delivery.rewards[best], rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", EVERY)
 def test_candidates_say_where_they_come_from(name: str, runs: dict[str, Run]) -> None:
     one, checkpoints, _ = runs[name]
     candidates = one.candidates(checkpoints[-1].state)
@@ -312,6 +327,7 @@ def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
     assert_equal(same, after)
 
 
+@pytest.mark.slow
 def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
     system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20, "shield.enabled": False}))
     environment = Environment(system)
@@ -333,6 +349,7 @@ def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
     assert np.asarray(kept.archive.points)[np.asarray(kept.archive.valid)].tolist() == [clean.tolist()]
 
 
+@pytest.mark.slow
 def test_coins_decide_the_modes_of_r_ppo_whatever_was_learned(runs: dict[str, Run]) -> None:
     one, checkpoints, _ = runs["r-ppo"]
     environment = one.environment
@@ -370,6 +387,7 @@ def many_steps(environment: Environment, population: TrainState, config: PPOConf
     return eqx.combine(jax.lax.scan(step, arrays, None, length=count)[0], rest)
 
 
+@pytest.mark.slow
 def test_raising_a_weight_does_not_lower_its_objective() -> None:
     """Short real trainings; then every line of a grid of preferences, towards each corner, over fresh episodes.
 

@@ -264,6 +264,7 @@ def distance_to_corners(points: np.ndarray) -> float:
     return float(np.abs(CORNERS[:, None] - points[None]).max(axis=2).min(axis=1).max())
 
 
+@pytest.mark.slow
 def test_s_ppo_finds_the_corner_of_each_preference() -> None:
     probe = HomeAwayTravel(rounds=16)
     _, checkpoint, result = run("s-ppo", probe, budget=40_000, num_preferences=3, archive_size=10)

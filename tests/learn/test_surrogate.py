@@ -283,6 +283,7 @@ def extended(algorithm: CMOPPO, state: PopulationState) -> tuple[np.ndarray, np.
     )
 
 
+@pytest.mark.slow
 def test_a_real_extension_holds_what_it_is_to_hold(tiny: Environment, initialised: PopulationState) -> None:
     before, after, error, held = extended(extension(tiny, barrier="selected"), initialised)
     slack = after - 0.9 * before

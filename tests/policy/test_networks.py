@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from marks import slow_after
 from tandem.feel import Environment, System, build_system
 from tandem.feel.observation import NUM_CONSTANTS
 from tandem.policy import NETWORKS, ActionDistribution, DeepSetActorCritic, NeuralPolicy, RunningStats
@@ -145,7 +146,7 @@ def test_a_preference_moves_only_a_conditioned_network(paper: Environment) -> No
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("observation", ["minimal", "full"])
+@pytest.mark.parametrize("observation", slow_after(1, ["full", "minimal"]))
 def test_every_network_plays_an_episode(name: str, observation: str) -> None:
     environment = Environment(build_system(load_scenario("paper", {"observation": observation, "rounds": 20})))
     network, state = NETWORKS[name].init(environment, KEY), environment.reset(KEY)
