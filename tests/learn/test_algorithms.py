@@ -150,6 +150,10 @@ def test_every_preset_fits_the_paper_s_fleet_and_uses_its_budget(name: str, pape
             assert len(one.stages) >= 3  # what never extends, or once, is another algorithm
 
 
+def test_quick_spends_the_same_rounds_for_every_algorithm() -> None:
+    assert {kind.config_type(**kind.presets["quick"]).budget for kind in ALGORITHMS.values()} == {200_000}
+
+
 def test_the_paper_s_settings_are_a_preset(paper_system: System) -> None:
     kind = ALGORITHMS["c-moppo"]
     options = kind.config_type(**kind.presets["literal"])

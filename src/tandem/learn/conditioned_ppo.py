@@ -35,7 +35,7 @@ class ConditionedPPO(Algorithm):
     config_type: ClassVar[type[AlgorithmConfig]] = ConditionedPPOConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
-        "quick": {"budget": 300_000, "preference_divisions": 13, "validation_episodes": 2},
+        "quick": {"budget": 200_000, "num_envs": 8, "preference_divisions": 13, "validation_episodes": 2},
     }
     config: ConditionedPPOConfig
 
