@@ -356,6 +356,13 @@ def test_only_regular_files_are_replaced(tandem, command: str, option: str) -> N
     assert Path("null.png").is_symlink()
 
 
+def test_the_table_and_the_figure_of_a_front_are_two_files(tandem) -> None:
+    code, out, err = tandem("front", "runs/fleet", "--csv", "both.png", "--figure", "./both.png")
+    assert (code, out) == (2, "")
+    assert err == "tandem: --csv and --figure both name both.png; name two files.\n"
+    assert not Path("both.png").exists()
+
+
 @pytest.mark.parametrize(("command", "option"), FILE_OPTIONS)
 def test_places_that_cannot_be_written_to(tandem, command: str, option: str) -> None:
     with read_only_disk(Path()):

@@ -58,6 +58,8 @@ def front(
     for path, option in ((csv, "--csv"), (figure, "--figure")):
         if path is not None:
             check_writable(path, option)
+    if csv is not None and figure is not None and csv.resolve() == figure.resolve():
+        raise InputError(f"--csv and --figure both name {csv}; name two files.")
     opened = open_run(run)
     table = _write(csv, "--csv", run / "front.csv", lambda path: write_front_csv(path, opened.front))
     with spinner("Drawing the front"):

@@ -26,7 +26,7 @@ from tandem.federated.fleet.hardware import HARDWARE
 from tandem.federated.fleet.run_dir import CONFIG, RESULT, SCENARIO
 from tandem.federated.fleet.runner import load_policy
 from tandem.federated.fleet.spec import ClientContext, build_spec
-from tandem.io.atomic import results_folder
+from tandem.io.atomic import folder_name, results_folder
 from tandem.runs.trace import check_format
 from tandem.scenario import Scenario, load_scenario
 
@@ -67,7 +67,7 @@ class FleetRun:
 
 def default_folder(scenario: Scenario, policy: str) -> Path:
     """Return the default folder of a run."""
-    return Path("fleets") / f"{scenario.name}-{Path(policy).name}"
+    return Path("fleets") / f"{folder_name(scenario.name)}-{Path(policy).name}"
 
 
 def create_run(scenario: Scenario, folder: Path, config: FleetConfig) -> FleetRun:
