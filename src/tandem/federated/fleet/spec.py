@@ -71,7 +71,9 @@ class ClientContext(eqx.Module):
 def build_spec(scenario: Scenario, seed: int, algorithm: FederatedAlgorithm | None = None) -> FleetSpec:
     """Build the fleet of a scenario that has a task; it trains with FedAvg unless another algorithm is given."""
     if scenario.accuracy.task is None:
-        raise InputError("accuracy.task: a fleet trains real models; set it in the scenario, such as accuracy: {task: digits}.")
+        raise InputError(
+            "accuracy.task: a fleet trains real models; set it in the scenario, such as accuracy: {task: digits}."
+        )
     system = build_system(scenario, algorithm)
     task = system.measured_accuracy
     assert isinstance(task, FederatedSimulation)
