@@ -61,7 +61,8 @@ def test_every_hyperparameter_of_format_1_is_translated(algorithm: str) -> None:
         assert (migrated["algorithm"], migrated["format"]) == (ALGORITHMS_1.get(algorithm, algorithm), 1)
         config = config_from_document(migrated["algorithm"], migrated["config"], "run.json")
         assert config.budget == options["rounds"]
-        expected = make_config(migrated["algorithm"], migrated["preset"], {"budget": options["rounds"]})
+        changed = {"budget": options["rounds"], "num_envs": options["episodes"]}  # in the preset quick
+        expected = make_config(migrated["algorithm"], migrated["preset"], changed)
         assert config == expected
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from small_runs import CONDITIONED
 
 import tandem
 from disks import read_only_disk
+from small_runs import CONDITIONED
 from tandem.errors import InputError
 from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
 from tandem.runs import Run, is_locked, read_record, resume

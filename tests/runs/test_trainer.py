@@ -11,10 +11,10 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from small_runs import CONDITIONED, POPULATION
 
 import tandem
 from disks import full_disk
+from small_runs import CONDITIONED, POPULATION
 from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.learn import ALGORITHMS
