@@ -173,7 +173,7 @@ def test_results_are_the_measured_values_of_the_delivered_policies(on_digits: tu
         assert result is not None
         assert scenario is not None
         seeds = FINAL_EVALUATION_SEEDS[: source.episodes]
-        again = evaluate(build_system(scenario), run.policies(), run.front, seeds, run.options.tolerance).front
+        again = evaluate(build_system(scenario), run.policies(), run.front, seeds, run.config.tolerance).front
         np.testing.assert_allclose(result.front, again.objectives, rtol=2e-3)
         assert result.curve[-1, 1] == pytest.approx(again.hypervolume, rel=2e-3)
         assert len(result.curve) == scale.curve_points

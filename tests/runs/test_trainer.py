@@ -245,15 +245,14 @@ def test_a_learning_curve_is_that_of_runs_that_ended_earlier(
 
 
 @pytest.mark.slow
-def test_several_seeds_are_trained_in_one_program_without_checkpoints(
-    population_run: Run, small: Scenario, tmp_path: Path
-) -> None:
+def test_several_seeds_are_trained_in_one_program_without_checkpoints(small: Scenario, tmp_path: Path) -> None:
     folders = {seed: tmp_path / str(seed) for seed in (0, 1)}
     recorders = {0: [Recorder()]}
     runs = train_seeds(small, "r-ppo", "default", folders, POPULATION, recorders, curve_points=2)
     assert [run.seed for run in runs] == [0, 1]
     assert runs[0].front.hypervolume != runs[1].front.hypervolume
-    assert {run.record.rounds for run in runs} == {population_run.record.rounds}
+    # Validation takes as many rounds as a seed has candidates.
+    assert all(0.8 * POPULATION["budget"] < run.record.rounds <= POPULATION["budget"] for run in runs)
     assert not list(tmp_path.rglob("checkpoint.safetensors"))
     assert all(len(read_curve(folder / CURVE)) == 2 for folder in folders.values())
     names = [name for name, _ in recorders[0][0].events]
