@@ -20,7 +20,9 @@ from jaxtyping import install_import_hook
 from small_runs import CONDITIONED, POPULATION
 
 # Every shape and type written in the signatures of equations and geometry is checked as the tests run them.
-EQUATIONS = "accuracy arrivals channel costs dynamics env numerics observation queues rewards shield worst_case"
+EQUATIONS = (
+    "accuracy arrivals channel costs dynamics env numerics observation queues rewards shield timetable worst_case"
+)
 GEOMETRY = "archive crowding dominance hypervolume metrics scaling"
 CHECKED = [f"tandem.feel.{module}" for module in EQUATIONS.split()]
 CHECKED += [f"tandem.pareto.{module}" for module in GEOMETRY.split()]

@@ -206,7 +206,8 @@ def test_a_step_needs_an_episode():
 def test_info_names_constraints_and_devices():
     env = make(overrides=UNSHIELDED).unwrapped
     _, info = env.reset(seed=0)
-    assert not info["action_mask"].any()  # nobody has data yet
+    assert not info["action_mask"][:, 1].any()  # nobody has data yet
+    assert info["action_mask"][:, 0].all()
     action = {"train": np.array([1, 0, 0, 0]), "power": np.full(4, 0.5), "frequency": np.array([1, 1, 1.5, 1])}
     _, reward, _, _, info = env.step(action)
     broken = dict(zip(CONSTRAINTS, info["violations"], strict=True))

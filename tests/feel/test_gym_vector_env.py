@@ -66,7 +66,7 @@ def test_made_by_gymnasium_without_a_warning():
         told = env.step(env.action_space.sample())
     assert isinstance(env.unwrapped, FeelVectorEnv)
     assert observation.shape == (64, 101)
-    assert info["action_mask"].shape == (64, 10)
+    assert info["action_mask"].shape == (64, 10, 2)
     assert told[1].shape == (64, 3)
     assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     # The registered default is this class too, without naming the mode.
@@ -197,7 +197,7 @@ def test_the_step_after_the_last_restarts_in_next_step_mode():
     assert not truncated.any()
     assert not reward.any()
     np.testing.assert_array_equal(observation[:, :12], 0)  # the last action before an episode is none
-    assert not info["action_mask"].any()  # and nobody has data
+    assert not info["action_mask"][..., 1].any()  # and nobody has data
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])

@@ -146,6 +146,7 @@ EXTREMES = {
     "worst_case.worst_gain": (-30, 30),
     "worst_case.worst_arrivals": (-9, 12),
     "worst_case.queue_limit": (-9, 9),
+    "worst_case.upload_s": (-6, 9),
     "worst_case.max_trainers": (0, 9),
     "iterations": (0, 4),
     "update_bits": (0, 13),
@@ -193,16 +194,19 @@ def extreme_systems(template: System, rng: np.random.Generator, count: int) -> S
     values["round_floor_s"] = np.where(rng.random(count) < 0.3, 0.0, values["round_floor_s"])
     values["worst_case.round_limit_s"] = np.minimum(values["worst_case.round_limit_s"], longest)
     trainable = 10 ** rng.uniform(-9, 9, (count, EXTREME_DEVICES))
-    values["worst_case.max_trainable_data"] = trainable
     roof = np.broadcast_to(values["data_max"][:, None], trainable.shape)
-    values["data_limit"] = np.minimum(trainable, roof) if template.shielded else roof
+    values["worst_case.max_data"] = np.minimum(trainable, roof) if template.shielded else roof
+    values["data_limit"] = values["worst_case.max_data"] if template.discards else roof
+    values["worst_case.period"] = rng.choice([1, 2, 7, 2**20], trainable.shape)
+    values["worst_case.offset"] = rng.integers(0, values["worst_case.period"])
+    values["worst_case.reserved"] = rng.integers(0, EXTREME_DEVICES + 1, count)
     values["pretrained_accuracy"] = rng.choice([0.0, 0.5, 1.0], count)
     if "channel.direct" in values:
         k = 10 ** rng.uniform(-6, 6, count)
         values["channel.direct"], values["channel.scattered"] = k / (k + 1), 1 / (k + 1)
     names = [jax.tree_util.keystr(path).lstrip(".") for path, _ in jax.tree_util.tree_leaves_with_path(template)]
     assert set(EXTREMES) <= set(names)
-    leaves = [jnp.asarray(values[name], float) for name in names]
+    leaves = [jnp.asarray(values[name], old.dtype) for name, old in zip(names, jax.tree.leaves(template), strict=True)]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
@@ -218,7 +222,7 @@ def _both(stepped: tuple[FleetState, RoundOutcome]) -> Any:
     return stepped[0], stepped
 
 
-@pytest.mark.parametrize("shield", [True, False], ids=["shielded", "unshielded"])
+@pytest.mark.parametrize("shield", ["violation", "discard", None], ids=["shielded", "discarding", "unshielded"])
 @pytest.mark.parametrize(
     ("mapping", "fading", "arrivals"),
     [
@@ -227,18 +231,21 @@ def _both(stepped: tuple[FleetState, RoundOutcome]) -> Any:
         ("power-law-exponential", "static", "constant"),
     ],
 )
-def test_nothing_is_ever_infinite_or_no_number(mapping: str, fading: Any, arrivals: str, shield: bool) -> None:
-    # 1,024 fleets of 4 devices, 5 rounds, 6 kinds: over 30,000 scenario-action pairs and 120,000 devices.
+def test_nothing_is_ever_infinite_or_no_number(mapping: str, fading: Any, arrivals: str, shield: str | None) -> None:
+    # 1,024 fleets of 4 devices, 5 rounds, 9 kinds: over 45,000 scenario-action pairs and 180,000 devices.
     fields = {
         "fleet.size": EXTREME_DEVICES,
         "accuracy.mapping": {"kind": mapping, "kappa": [0.2, 0.5, 0.02]},
         "channel.fading": fading,
         "workload.arrivals": arrivals,
-        "shield.enabled": shield,
+        "shield.enabled": shield is not None,
+        "limits.overflow": shield or "violation",
+        "training.iterations": 1,
+        "limits.data_max": 400,
         "shield.outage": 0.3,
     }
     template = build_system(load_scenario("paper", fields))
-    rng = np.random.default_rng([len(mapping), shield])
+    rng = np.random.default_rng([len(mapping), len(shield or "")])
     systems = extreme_systems(template, rng, EXTREME_FLEETS)
     shape = (EXTREME_FLEETS, EXTREME_ROUNDS, EXTREME_DEVICES)
 

@@ -1,4 +1,4 @@
-"""The shield: under it nothing is ever broken, it asks for no more than it must, and it leaves a way out."""
+"""The shield: no constraint is violated under it, it changes no more than it must, and no state is a dead end."""
 
 import struct
 from collections.abc import Callable
@@ -49,6 +49,23 @@ def at_worst(system: System) -> System:
 @cache
 def paper_fleet(size: int) -> System:
     return build_system(load_scenario("paper", {"fleet.size": size}))
+
+
+# Devices that can train before their buffers overflow, where no sample is discarded (C3).
+KEEPING = {
+    "limits.overflow": "violation",
+    "limits.data_max": 400,
+    "training.iterations": 1,
+    "fleet.defaults.distance_m": {"uniform": [400, 800]},
+}
+
+
+@cache
+def keeping_fleet(size: int, rate: float = 6.0) -> System:
+    """The paper's fleet with C3; beyond 30 devices the bandwidth grows with the fleet."""
+    bandwidth_hz = 1e6 * max(1.0, size / 20)
+    changes = {"fleet.size": size, "workload.request_rate_per_s": rate, "channel.bandwidth_hz": bandwidth_hz}
+    return build_system(load_scenario("paper", {**KEEPING, **changes}))
 
 
 # ---- what a scheduler may ask for, from the reasonable to the malicious
@@ -129,6 +146,37 @@ def test_nothing_is_ever_broken(size: int, channel: Callable[[System], System]) 
         assert np.any(of_choice) == (name != "nobody trains" and (size, name) != (1, "all but the first train")), name
 
 
+FLEETS = [(30, 6.0), (10, 10.0), (1, 6.0), (2, 6.0), (5, 6.0), (10, 2.0), (20, 6.0), (200, 6.0)]  # size, rate
+
+
+@pytest.mark.parametrize("channel", [no_worse, at_worst])
+@pytest.mark.parametrize("fleet", slow_after(2, FLEETS), ids=str)
+def test_no_constraint_is_violated_and_no_sample_discarded(
+    fleet: tuple[int, float], channel: Callable[[System], System]
+) -> None:
+    system = channel(keeping_fleet(*fleet))
+    states, outcomes = rollouts(system, jnp.arange(2))
+    assert_nothing_broken(outcomes)
+    assert np.array_equal(outcomes.trained, outcomes.executed.train), "a trainer was too late"
+    assert np.all(np.asarray(outcomes.discarded) == 0)
+    assert np.all(np.asarray(states.data) <= np.asarray(system.worst_case.max_data) * (1 + 1e-5))
+    trainers = dict(zip(CHOICES, np.asarray(outcomes.trained).mean(axis=(1, 2)).sum(axis=1), strict=True))
+    assert trainers["nobody trains"] > 0  # C3 is what makes devices train
+    if fleet[0] > 1:
+        assert trainers["everybody trains, strongly"] > trainers["nobody trains"] + 0.1
+
+
+@st.composite
+def keeping_scenarios(draw: Callable[..., Any]) -> dict[str, Any]:
+    """Fleets with different devices, whose buffers overflow after a few rounds to many."""
+    fields = draw(shielded_scenarios())
+    fields["limits.round_floor_s"] = draw(st.floats(0.5, 2.5))
+    fields["limits.queue_max"] *= 3
+    fields["fleet.defaults.inference_cycles_per_request"] = {"uniform": [1e4, 1e5]}
+    fields["fleet.defaults.training_cycles_per_sample"] = draw(uniform(1e5, 40e6))
+    return fields | {"limits.overflow": "violation", "limits.data_max": draw(st.floats(50, 2000))}
+
+
 def uniform(low: float, high: float) -> st.SearchStrategy[dict[str, list[float]]]:
     bound = st.floats(low, high)
     return st.tuples(bound, bound).map(lambda pair: {"uniform": [min(pair), max(pair)]})
@@ -201,6 +249,56 @@ def test_nothing_is_ever_broken_in_any_scenario(fields: dict[str, Any], seed: in
     assert np.array_equal(outcomes.trained, outcomes.executed.train)
 
 
+@exploring(25)
+@given(fields=keeping_scenarios(), seed=st.integers(0, 2**31 - 1))
+def test_no_sample_is_discarded_in_any_scenario(fields: dict[str, Any], seed: int) -> None:
+    system = at_worst(built(fields))
+    _, outcomes = rollouts(system, jnp.asarray([seed]))
+    assert_nothing_broken(outcomes)
+    assert np.array_equal(outcomes.trained, outcomes.executed.train)
+    assert np.all(np.asarray(outcomes.discarded) == 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"fleet.size": 60},
+            r"it must train in one of \d+ rounds of 5 s, and all devices need [\d.]+ trainers a round",
+        ),
+        (
+            {"training.iterations": 3},
+            r"2\.\d+ trainers a round or more, while so many leave too little time for computing",
+        ),
+        ({"training.iterations": 6}, r"up to \d+ samples come from two rounds"),
+        ({"limits.data_max": 30}, r"it may hold only 30: limits.data_max, or"),
+        ({"limits.round_floor_s": 0}, r"limits.round_floor_s is 0"),
+    ],
+)
+def test_a_fleet_that_cannot_train_in_time_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as refusal:
+        build_system(load_scenario("paper", {**KEEPING, **changes}))
+    assert "limits.overflow: discard" in str(refusal.value)
+    build_system(load_scenario("paper", {**KEEPING, **changes, "limits.overflow": "discard"}))
+
+
+def test_a_device_is_made_to_train_only_at_its_places() -> None:
+    """A scheduler that never trains: whoever trains has a place in that round, and could not have waited."""
+    system = at_worst(keeping_fleet(10))
+    states, outcomes = rollouts(system, jnp.arange(1))
+    never = list(CHOICES).index("nobody trains")
+    trained, rounds = np.asarray(outcomes.trained)[never, 0], np.arange(ROUNDS)[:, None]
+    worst_case = system.worst_case
+    place = rounds % np.asarray(worst_case.period) == np.asarray(worst_case.offset)
+    assert np.any(trained)
+    assert not np.any(trained & ~place)
+    assert np.all(trained.sum(axis=1) <= int(worst_case.reserved))
+    samples = np.asarray(system.devices.samples_per_request)
+    waiting = (np.asarray(worst_case.period) - 1) * np.asarray(worst_case.worst_arrivals)
+    later = np.asarray(states.data)[never, 0] + samples * (np.asarray(states.queue)[never, 0] + waiting)
+    np.testing.assert_array_equal(trained, place & (later > np.asarray(worst_case.max_data) * (1 + 1e-5)))
+
+
 # ---- it asks for no more than it must
 
 
@@ -256,7 +354,7 @@ def test_what_is_feasible_passes_unchanged(size: int) -> None:
     states = eqx.tree_at(lambda s: s.queue, states, jnp.minimum(states.queue, system.worst_case.queue_limit))
     room = int(np.min(np.asarray(system.worst_case.max_trainers)))
     assert room >= 1
-    able = np.asarray(jax.vmap(action_mask, in_axes=(None, 0))(system, states))
+    able = np.asarray(jax.vmap(action_mask, in_axes=(None, 0))(system, states))[..., 1]
     order = np.argsort(np.where(able, rng.random(able.shape), 2.0), axis=1).argsort(axis=1)
     train = able & (order < rng.integers(0, room + 1, (256, 1)))
     assert np.any(train)
@@ -317,7 +415,7 @@ def one_at_a_time(system: System, states: FleetState) -> tuple[Any, RoundOutcome
             asked = Action(train=jnp.arange(system.size) == device, power=zero, frequency=zero)
             return step(system, rested, asked)[1], asked
 
-        return action_mask(system, rested), *jax.vmap(alone)(jnp.arange(system.size))
+        return action_mask(system, rested)[:, 1], *jax.vmap(alone)(jnp.arange(system.size))
 
     return jax.vmap(from_state)(states)
 

@@ -83,7 +83,7 @@ class Probe(Environment):
         return jnp.zeros((1, NUM_CONSTANTS))
 
     def action_mask(self, state: ProbeState) -> jax.Array:
-        return jnp.ones(1, bool)
+        return jnp.ones((1, 2), bool)
 
     def device_rewards(self, outcome: ProbeOutcome) -> jax.Array:
         return outcome.objectives[None]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tandem.policy.distributions import LOG_SCALE_LIMITS, NUM_PARAMETERS, ActionDistribution, LogitNormal, RawAction
 
 KEY = jax.random.key(3)
-ALL = jnp.ones(4, bool)
+ALL = jnp.ones((4, 2), bool)
 
 
 def fleet(seed: int = 0, devices: int = 4) -> ActionDistribution:
@@ -54,8 +54,29 @@ def test_modes_come_as_often_as_their_logits_say() -> None:
     assert float(jnp.mean(jnp.sum(surprise, axis=1))) == pytest.approx(float(distribution.entropy(ALL)), abs=0.05)
 
 
+def may_train(flags: list[bool]) -> jax.Array:
+    """The mask of devices that may all serve, and of which these may train."""
+    return jnp.stack([jnp.ones(len(flags), bool), jnp.asarray(flags)], axis=-1)
+
+
+def test_a_device_that_must_train_trains_and_that_is_certain() -> None:
+    distribution, mask = fleet(), jnp.asarray([[True, True], [False, True], [True, True], [False, True]])
+    draws = jax.vmap(lambda key: distribution.sample(key, mask))(jax.random.split(KEY, 500))
+    assert np.all(np.asarray(draws.train)[:, [1, 3]])
+    assert not np.all(np.asarray(draws.train)[:, [0, 2]])
+    assert np.all(np.asarray(distribution.mode(mask).train)[[1, 3]])
+    # Its mode has no probability to learn; its power has, as that of any trainer.
+    draw = jax.tree.map(lambda leaf: leaf[0], draws)
+    expected = distribution.power.log_prob(draw.power_logit) + distribution.frequency.log_prob(draw.frequency_logit)
+    np.testing.assert_allclose(distribution.log_prob(draw, mask)[jnp.asarray([1, 3])], expected[jnp.asarray([1, 3])])
+    surprise = -jax.vmap(lambda one: distribution.log_prob(one, mask))(
+        jax.vmap(lambda key: distribution.sample(key, mask))(jax.random.split(KEY, 20_000))
+    )
+    assert float(jnp.mean(jnp.sum(surprise, axis=1))) == pytest.approx(float(distribution.entropy(mask)), abs=0.05)
+
+
 def test_who_may_not_train_serves_and_that_is_certain() -> None:
-    distribution, mask = fleet(), jnp.asarray([True, False, True, False])
+    distribution, mask = fleet(), may_train([True, False, True, False])
     keys = jax.random.split(KEY, 500)
     draws = jax.vmap(lambda key: distribution.sample(key, mask))(keys)
     assert not np.any(np.asarray(draws.train)[:, [1, 3]])
@@ -81,7 +102,7 @@ def test_power_is_a_decision_of_trainers_alone() -> None:
 
 def test_a_device_s_probability_is_its_own() -> None:
     """By hand for each device, and untouched by what the others are told or decide."""
-    distribution, mask = fleet(), jnp.asarray([True, True, True, False])
+    distribution, mask = fleet(), may_train([True, True, True, False])
     draw = RawAction(
         jnp.asarray([True, False, True, False]), jnp.asarray([0.3, 0.0, -1.0, 0.0]), jnp.asarray([0.5, -0.5, 2.0, 0.0])
     )
@@ -89,7 +110,7 @@ def test_a_device_s_probability_is_its_own() -> None:
     for device in range(4):
         chance = 1 / (1 + np.exp(-float(distribution.mode_logit[device])))
         expected = float(distribution.frequency.log_prob(draw.frequency_logit)[device])
-        if mask[device]:
+        if mask[device].all():
             expected += np.log(chance if draw.train[device] else 1 - chance)
         if draw.train[device]:
             expected += float(distribution.power.log_prob(draw.power_logit)[device])
@@ -105,7 +126,7 @@ def test_extreme_parameters_stay_finite() -> None:
         np.random.default_rng(0).choice([-1e6, -50.0, 0.0, 50.0, 1e6], (64, NUM_PARAMETERS)), float
     )
     distribution = ActionDistribution.from_parameters(parameters)
-    everyone = jnp.ones(64, bool)
+    everyone = jnp.ones((64, 2), bool)
     draw = distribution.sample(KEY, everyone)
     gradient = jax.grad(lambda p: ActionDistribution.from_parameters(p).log_prob(draw, everyone).sum())(parameters)
     for value in (distribution.log_prob(draw, everyone), distribution.entropy(everyone), gradient):

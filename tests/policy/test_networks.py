@@ -36,7 +36,7 @@ def random_inputs(devices: int, states: tuple[int, ...] = (), features: int = 10
     def normal(*shape: int) -> jax.Array:
         return jnp.asarray(rng.normal(size=(*states, *shape)), float)
 
-    able = jnp.ones((*states, devices), bool)
+    able = jnp.ones((*states, devices, 2), bool)
     return Features(normal(devices, features), normal(devices, NUM_CONSTANTS), normal(1), able)
 
 
@@ -45,13 +45,13 @@ def permuted(inputs: Features, order: np.ndarray) -> Features:
         inputs.devices[..., order, :],
         inputs.constants[..., order, :],
         inputs.fleet,
-        inputs.action_mask[..., order],
+        inputs.action_mask[..., order, :],
     )
 
 
-def by_device(judged: ActorCriticOutput, may_train: jax.Array) -> dict[str, np.ndarray]:
+def by_device(judged: ActorCriticOutput, action_mask: jax.Array) -> dict[str, np.ndarray]:
     """Everything a network says of single devices, devices last."""
-    draw = judged.action_dist.mode(may_train)
+    draw = judged.action_dist.mode(action_mask)
     return {
         "train": np.asarray(draw.train),
         "mode_logit": np.asarray(judged.action_dist.mode_logit),

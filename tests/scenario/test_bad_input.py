@@ -466,7 +466,7 @@ UNSERVABLE = {
     ),
     "data, unshielded": (
         ["training.iterations=20", "shield.enabled=false"],
-        ["device 3 (", "takes 6 GHz and it has 3 GHz, so its data grow without bound", "(shield.enabled: true)"],
+        ["device 3 (", "takes 6 GHz and it has 3 GHz, so its data grow without bound", "limits.overflow: discard)"],
     ),
 }
 

@@ -238,7 +238,7 @@ class TestDidYouMean:
             load_scenario("paper", [override])
 
     def test_lists_all_if_none_is_near(self):
-        with pytest.raises(InputError, match=r"use one of round_max_s, .*, data_max\."):
+        with pytest.raises(InputError, match=r"use one of round_max_s, .*, overflow\."):
             load_scenario("paper", ["limits.xyz=3"])
 
     def test_a_preset(self):

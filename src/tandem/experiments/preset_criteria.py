@@ -168,7 +168,7 @@ def check_at_default_size(
 def best_server_accuracy(system: System) -> float:
     """Return G of the most data that one round can train on, all of it fresh."""
     trainers = int(np.max(np.asarray(system.worst_case.max_trainers)))
-    most_data = np.sort(np.asarray(system.data_limit, np.float64))[-trainers:].sum()
+    most_data = np.sort(np.asarray(system.worst_case.max_data, np.float64))[-trainers:].sum()
     return float(system.accuracy_mapping(jnp.asarray(most_data, float), jnp.asarray(FRESH_AGE_S, float)))
 
 

@@ -172,7 +172,7 @@ def _violations(
     return Violations(
         c1=round_too_long(train, times.training_s, times.inference_s, system.round_max_s),
         c2=exceeds(jnp.where(train, state.queue, 0.0) + queues.arrived, system.queue_max),
-        c3=jnp.zeros_like(train) if system.shielded else exceeds(state.data + queues.converted, system.data_max),
+        c3=jnp.zeros_like(train) if system.discards else exceeds(state.data + queues.converted, system.data_max),
         c4=chosen & ~(state.data > 0),
         c5=~train & exceeds(times.inference_s, times.duration_s),
         c6=jnp.zeros_like(train),  # a mode is a boolean

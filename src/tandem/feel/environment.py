@@ -12,7 +12,7 @@ from tandem.feel.observation import Observation
 from tandem.feel.rewards import device_objectives
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
-from tandem.feel.types import Array, DeviceFlags, Flag, RandomKey
+from tandem.feel.types import ActionMask, Array, Flag, RandomKey
 
 
 class Environment(eqx.Module):
@@ -60,8 +60,8 @@ class Environment(eqx.Module):
         """Return the logarithms of the constants that distinguish one device from another."""
         return observation.device_constants(self.system)
 
-    def action_mask(self, state: FleetState) -> DeviceFlags:
-        """Return the devices that may train in this round."""
+    def action_mask(self, state: FleetState) -> ActionMask:
+        """Return the modes that each device may choose in this round: columns serve and train."""
         return shield.action_mask(self.system, state)
 
     def is_truncated(self, state: FleetState) -> Flag:

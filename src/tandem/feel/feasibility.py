@@ -10,7 +10,7 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.arrivals import ArrivalProcess
 from tandem.feel.channel import ChannelModel
-from tandem.feel.worst_case import SAFETY_MARGIN, WorstCase
+from tandem.feel.worst_case import SAFETY_MARGIN, Plan, WorstCase
 from tandem.scenario.device_table import Column, DeviceTable
 from tandem.scenario.plugins import TraceArrivalsConfig, TraceFadingConfig
 from tandem.scenario.schema import Scenario
@@ -22,7 +22,12 @@ _ROUNDING = 1e-6  # of ``WorstCase``, which is in single precision
 
 
 def check_feasible(
-    scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel, worst_case: WorstCase
+    scenario: Scenario,
+    devices: DeviceTable,
+    arrivals: ArrivalProcess,
+    channel: ChannelModel,
+    worst_case: WorstCase,
+    plan: Plan,
 ) -> None:
     """Raise InputError if a device cannot be kept stable, and name the worst one."""
     limits = scenario.limits
@@ -43,6 +48,7 @@ def check_feasible(
             load=f"{load[worst]:.3g}",
             capacity=f"{capacities[worst]:.3g}",
             rate=f"{rate[worst]:.3g}",
+            window=f"{1 / load[worst]:.0f}" if load[worst] else "",
             cycles_in=f"{devices.inference_cycles_per_request[worst] / 1e6:.3g}",
             cycles_tr=f"{devices.training_cycles_per_sample[worst] / 1e6:.3g}",
         )
@@ -64,7 +70,7 @@ def check_feasible(
         f"{fewer} or {shortest}, or raise limits.queue_max",
     )
     if scenario.shield.enabled:
-        _check_shielded(scenario, devices, arrivals, worst_case, refuse, fewer)
+        _check_shielded(scenario, devices, arrivals, worst_case, plan, refuse, fewer)
     else:
         _check_unshielded(scenario, devices, channel, rate, refuse, fewer)
 
@@ -74,6 +80,7 @@ def _check_shielded(
     devices: DeviceTable,
     arrivals: ArrivalProcess,
     worst_case: WorstCase,
+    plan: Plan,
     refuse: Refusal,
     fewer: str,
 ) -> None:
@@ -99,9 +106,10 @@ def _check_shielded(
             f"{_better_upload(scenario)}, raise shield.upload_share, or plan for a better channel with shield.outage",
             surely=True,
         )
-    if np.any(np.asarray(worst_case.max_trainable_data) < 1):
+    sample_s = training.iterations * devices.training_cycles_per_sample / devices.frequency_max_hz
+    if np.any(sample_s > (1 - shield.upload_share) * round_limit_s):
         refuse(
-            training.iterations * devices.training_cycles_per_sample / devices.frequency_max_hz,
+            sample_s,
             (1 - shield.upload_share) * round_limit_s,
             f"training on one sample ({{cycles_tr}} Mcycles, {training.iterations} times) takes {{load}} s and "
             "{capacity} s of a round are kept for it",
@@ -109,14 +117,52 @@ def _check_shielded(
             "{group}.frequency_max_hz or limits.round_max_s",
             surely=True,
         )
+    if limits.overflow == "discard":
+        refuse(
+            arrivals.upper_quantile(least_s, shield.outage) + np.asarray(worst_case.worst_arrivals, np.float64),
+            queue_limit,
+            "it could never train, since {load} requests may be waiting after an idle and a training round and it is "
+            "sure to hold and serve only {capacity} in the shortest",
+            f"{fewer}, limits.idle_round_s or limits.round_max_s, or raise limits.round_floor_s, limits.queue_max or "
+            "{group}.frequency_max_hz",
+        )
+    else:
+        _check_timetable(scenario, devices, plan, refuse, fewer)
+
+
+def _check_timetable(scenario: Scenario, devices: DeviceTable, plan: Plan, refuse: Refusal, fewer: str) -> None:
+    """Reject a fleet whose devices cannot all train before their buffers overflow (C3)."""
+    accept = "accept that samples are discarded (limits.overflow: discard)"
+    if scenario.limits.round_floor_s == 0:
+        raise InputError(
+            f"{scenario.source}: limits.round_floor_s is 0, so a round may be shorter than an inference and the shield "
+            f"cannot keep C3 and C5 together; set it to limits.idle_round_s, turn the shield off, or {accept}."
+        )
+    per_round = devices.samples_per_request * plan.arrivals
     refuse(
-        arrivals.upper_quantile(least_s, shield.outage) + np.asarray(worst_case.worst_arrivals, np.float64),
-        queue_limit,
-        "it could never train, since {load} requests may be waiting after an idle and a training round and it is sure "
-        "to hold and serve only {capacity} in the shortest",
-        f"{fewer}, limits.idle_round_s or limits.round_max_s, or raise limits.round_floor_s, limits.queue_max or "
-        "{group}.frequency_max_hz",
+        2 * per_round,
+        plan.max_data,
+        f"up to {{load}} samples come from two rounds of {plan.round_limit_s:.3g} s and it may hold only {{capacity}}: "
+        "limits.data_max, or what it can train on within a round",
+        f"{fewer}, training.iterations or {{group}}.training_cycles_per_sample, raise limits.data_max or "
+        f"{{group}}.frequency_max_hz, or {accept}",
     )
+    if plan.timetable is None:
+        demand, fitting = 1 / np.maximum(plan.windows, 1), np.min(plan.max_trainers)
+        # The plan has the fewest places: with more of them computing has less time, and devices train more often.
+        room = (
+            f"at most {fitting:.0f} uploads fit"
+            if np.sum(demand) > fitting
+            else "so many leave too little time for computing"
+        )
+        refuse(
+            demand,
+            float(fitting),
+            f"it must train in one of {{window}} rounds of {plan.round_limit_s:.3g} s, and all devices need "
+            f"{np.sum(demand):.3g} trainers a round or more, while {room}",
+            f"{fewer}, training.iterations or fleet.size, {_better_upload(scenario)}, or {accept}",
+            surely=True,
+        )
 
 
 def _check_unshielded(
@@ -129,8 +175,8 @@ def _check_unshielded(
         training.iterations * devices.training_cycles_per_sample * samples_per_s / 1e9,
         devices.frequency_max_hz / 1e9,
         "training on its {rate} requests/s takes {load} GHz and it has {capacity} GHz, so its data grow without bound",
-        f"{fewer} or training.iterations, raise {{group}}.frequency_max_hz, or let the shield discard what it cannot "
-        "train on (shield.enabled: true)",
+        f"{fewer} or training.iterations, raise {{group}}.frequency_max_hz, or discard samples "
+        "(shield.enabled: true, limits.overflow: discard)",
     )
     refuse(
         _upload_s(scenario, devices, channel.worst_gain(0.49)),

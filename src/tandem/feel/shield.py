@@ -1,15 +1,27 @@
-"""The shield: a projection of an action to one that every device can carry out within the constraints.
+"""The shield: a projection of an action to one that keeps C1 to C5, now and in all later rounds.
 
 It uses the information of the edge server at the start of a round (queues, buffers, the devices' constants) and the
-worst-case channel and arrivals (``WorstCase``), never this round's channel. Its five rules:
+worst-case channel and arrivals (``WorstCase``), never this round's channel. Its rules:
 
-1. A buffer admits no more samples than the device could train on within a round (``System.data_limit``).
-2. The number of trainers is limited, so that their uploads fit the part of the round reserved for them; the devices
-   with the most data train.
-3. A trainer's power and frequency are high enough for it to finish in time.
-4. A device whose queue could overflow serves.
+1. A buffer never holds more samples than D_max, nor more than the device can train on within a round beside m uploads.
+   For this every device has a place among the trainers in certain rounds (``timetable``), m at most in each. A device
+   trains if it has data and its buffer could overflow before its next place.
+2. A device may train only if it has data (C4), its queue cannot overflow meanwhile, and it can then wait until its next
+   place. In the round before a place it may have to leave the training to that place.
+3. The number of trainers is limited, so that every trainer can finish in time. Devices that must train come first,
+   then those with the most data.
+4. A trainer's power and frequency are high enough for it to finish in time.
 5. The frequency of a device that serves is high enough for its inference to end within the round. If even the highest
-   frequency is not, no device trains, and the idle round lasts until the inference ends.
+   frequency is not, no device trains, and the idle round lasts until the inference ends. With a slot
+   (``round_floor_s``) this never happens, since no queue exceeds what a device can serve within it.
+
+Proof of rule 1. A device with data has served in the round before, so its queue holds at most the arrivals a of one
+round. If it trains, it serves F(2a) samples in the next round, then F(a) in each. Its period p is at most max_data /
+F(a), so it can wait from any training until its next place (rule 2 covers a training just before a place), and at its
+place it either can wait for the next one, or trains. So a device has to train only in the rounds of its places.
+
+With ``limits.overflow: discard`` there is no timetable. A buffer then admits only the samples that the device can train
+on within a round, discards the others, and C3 is not checked.
 """
 
 from __future__ import annotations
@@ -22,20 +34,25 @@ from tandem.feel.channel import uplink_rate
 from tandem.feel.constraints import exceeds
 from tandem.feel.costs import upload_latency
 from tandem.feel.numerics import fleet_max, no_fma
+from tandem.feel.queues import converted_data
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
-from tandem.feel.types import Count, DeviceFlags, PerDevice, Scalar
+from tandem.feel.types import ActionMask, Count, DeviceFlags, PerDevice, Scalar
 
 # Bounds that keep the arithmetic finite for devices outside the limits of ``WorstCase``; inside they have no effect.
 _INSTANT_S = 1e-6
 _MOST_BITS_PER_HZ = 60.0
+FIRST = 1e30  # merit of devices that must train; above that of any amount of data
+_ROUNDING = 1e-4  # of a number of trainers that was computed in single precision
 
 
 def project(system: System, state: FleetState, action: Action) -> Action:
     """Apply the rules to an action, with as few changes of modes, powers and frequencies as possible."""
     devices, worst_case = system.devices, system.worst_case
-    willing = action.train & action_mask(system, state)
-    train = top_k_mask(willing, state.data, uplink_room(system, willing))
+    may_serve, may_train = action_mask(system, state).T
+    willing = (action.train | ~may_serve) & may_train
+    merit = jnp.where(may_serve, state.data, FIRST)
+    train = top_k_mask(willing, merit, uplink_room(system, state, willing))
 
     trainers = jnp.sum(train)
     power = jnp.maximum(action.power, _trainer_power(system, state, trainers))
@@ -55,18 +72,37 @@ def project(system: System, state: FleetState, action: Action) -> Action:
     )
 
 
-def action_mask(system: System, state: FleetState) -> DeviceFlags:
-    """Return the devices that may train: with data (C4) and, if shielded, a queue that cannot overflow (rule 4)."""
-    has_data = state.data > 0
+def action_mask(system: System, state: FleetState) -> ActionMask:
+    """Return the modes that each device may choose: column 0 is serve, column 1 is train (rules 1 and 2)."""
+    worst_case = system.worst_case
+    may_train = state.data > 0
     if not system.shielded:
-        return has_data
-    return has_data & (state.queue + system.worst_case.worst_arrivals <= system.worst_case.queue_limit)
+        return jnp.stack([jnp.ones_like(may_train), may_train], axis=-1)
+    may_train &= state.queue + worst_case.worst_arrivals <= worst_case.queue_limit
+    if system.discards:
+        return jnp.stack([jnp.ones_like(may_train), may_train], axis=-1)
+    per_round = converted_data(system.devices.samples_per_request, worst_case.worst_arrivals)
+    queued = converted_data(system.devices.samples_per_request, state.queue)
+    # Rounds until the next place after this round, as a number of the same type as data.
+    since = jnp.mod(state.round - worst_case.offset, worst_case.period)
+    ahead = (worst_case.period - since).astype(state.data.dtype)
+    period = worst_case.period.astype(state.data.dtype)
+    after_serving = state.data + queued + no_fma((ahead - 1) * per_round)  # data at the next place
+    # After a training in the round before a place there is no data to train on at that place: it waits a period longer.
+    after_training = queued + no_fma(jnp.where(ahead > 1, ahead - 1, period) * per_round)
+    limit = worst_case.max_data
+    must_train = may_train & exceeds(after_serving, limit)
+    may_train &= must_train | ~exceeds(after_training, limit)
+    return jnp.stack([~must_train, may_train], axis=-1)
 
 
-def uplink_room(system: System, willing: DeviceFlags) -> Count:
-    """Return how many of the ``willing`` devices may train: the uploads of more would not fit (rule 2)."""
-    room = jnp.min(system.worst_case.max_trainers, initial=jnp.inf, where=willing)
-    return jnp.minimum(room, system.size).astype(jnp.int32)
+def uplink_room(system: System, state: FleetState, willing: DeviceFlags) -> Count:
+    """Return how many of the ``willing`` devices may train, so that each can still finish in time (rule 3)."""
+    worst_case = system.worst_case
+    left_s = worst_case.round_limit_s - _training_cycles(system, state) / system.devices.frequency_max_hz
+    beside = jnp.floor(left_s / worst_case.upload_s + _ROUNDING)
+    room = jnp.minimum(jnp.maximum(beside, worst_case.reserved), worst_case.max_trainers)
+    return jnp.clip(jnp.min(room, initial=jnp.inf, where=willing), 0, system.size).astype(jnp.int32)
 
 
 def top_k_mask(willing: DeviceFlags, merit: PerDevice, room: Count) -> DeviceFlags:

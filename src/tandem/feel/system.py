@@ -61,13 +61,14 @@ class System(eqx.Module):
     idle_round_s: Scalar
     queue_max: Scalar  # Q_max
     data_max: Scalar  # D_max
-    data_limit: PerDevice  # samples that a buffer admits: D_max, or less under the shield
+    data_limit: PerDevice  # samples that a buffer admits: D_max, or less if the shield discards samples
     model_decay_per_s: Scalar  # rho
     pretrained_accuracy: Scalar
     penalty: Objectives
     size: int = eqx.field(static=True)  # N
     rounds: int = eqx.field(static=True)  # T
     shielded: bool = eqx.field(static=True)
+    discards: bool = eqx.field(static=True)  # whether the shield discards samples instead of keeping C3
     observation: str = eqx.field(static=True)
     measured_accuracy: MeasuredAccuracy | None = (
         None  # measures accuracy with real models; None: the mapping estimates it
@@ -92,11 +93,10 @@ def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder 
     table = build_device_table(scenario)
     arrivals = build_arrivals(scenario, table)
     channel = build_channel(scenario, table)
-    worst_case = build_worst_case(scenario, table, arrivals, channel)
-    check_feasible(scenario, table, arrivals, channel, worst_case)
-    # Under the shield a buffer admits only the samples that the device can train on within a round (rule 1).
-    most_data = np.asarray(worst_case.max_trainable_data) if scenario.shield.enabled else np.inf
-    data_limit = np.broadcast_to(np.minimum(scenario.limits.data_max, most_data), len(table))
+    worst_case, plan = build_worst_case(scenario, table, arrivals, channel)
+    check_feasible(scenario, table, arrivals, channel, worst_case, plan)
+    discards = scenario.shield.enabled and scenario.limits.overflow == "discard"
+    data_limit = plan.max_data if discards else np.full(len(table), scenario.limits.data_max)
 
     def array(value: Any) -> Any:
         return jnp.asarray(value, float)
@@ -132,6 +132,7 @@ def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder 
         size=len(table),
         rounds=scenario.rounds,
         shielded=scenario.shield.enabled,
+        discards=discards,
         observation=scenario.observation,
     )
     if measured_accuracy is None:

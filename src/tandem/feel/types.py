@@ -9,7 +9,8 @@ Count = Int[Array, ""]
 Flag = Bool[Array, ""]
 PerDevice = Float[Array, " devices"]
 DeviceFlags = Bool[Array, " devices"]
+ActionMask = Bool[Array, "devices 2"]  # whether a device may serve, and whether it may train
 Objectives = Float[Array, "3"]  # accuracy, -latency (s), -energy (J): everything maximised
 RandomKey = Key[Array, ""]
 
-__all__ = ["Array", "Count", "DeviceFlags", "Flag", "Objectives", "PerDevice", "RandomKey", "Scalar"]
+__all__ = ["ActionMask", "Array", "Count", "DeviceFlags", "Flag", "Objectives", "PerDevice", "RandomKey", "Scalar"]

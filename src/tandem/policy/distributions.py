@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tandem.feel.state import Action
-from tandem.feel.types import DeviceFlags, PerDevice, RandomKey, Scalar
+from tandem.feel.types import ActionMask, DeviceFlags, PerDevice, RandomKey, Scalar
 
 NUM_PARAMETERS = 5  # outputs of a network for each device
 STRETCH = 0.1  # of (0, 1) at either end, see ``_stretched_sigmoid``
@@ -88,32 +88,45 @@ class ActionDistribution(eqx.Module):
             frequency=LogitNormal(frequency, _bounded_log_scale(frequency_scale)),
         )
 
-    def sample(self, key: RandomKey, action_mask: DeviceFlags) -> RawAction:
-        """Sample an action; masked devices serve."""
+    def sample(self, key: RandomKey, action_mask: ActionMask) -> RawAction:
+        """Sample an action; a device whose mask allows one mode only has that mode."""
         mode_key, power_key, frequency_key = jax.random.split(key, 3)
         train = jax.random.bernoulli(mode_key, jax.nn.sigmoid(self.mode_logit))
-        return RawAction(train & action_mask, self.power.sample(power_key), self.frequency.sample(frequency_key))
+        return RawAction(
+            _masked(train, action_mask), self.power.sample(power_key), self.frequency.sample(frequency_key)
+        )
 
-    def mode(self, action_mask: DeviceFlags) -> RawAction:
+    def mode(self, action_mask: ActionMask) -> RawAction:
         """Return the deterministic action, for deployment: the more likely mode and the medians."""
-        return RawAction((self.mode_logit > 0) & action_mask, self.power.location, self.frequency.location)
+        return RawAction(_masked(self.mode_logit > 0, action_mask), self.power.location, self.frequency.location)
 
-    def log_prob(self, raw_action: RawAction, action_mask: DeviceFlags) -> PerDevice:
+    def log_prob(self, raw_action: RawAction, action_mask: ActionMask) -> PerDevice:
         """Compute log pi(a_n|s) of each device; devices are independent, so the sum is that of the fleet."""
         mode = jax.nn.log_sigmoid(jnp.where(raw_action.train, self.mode_logit, -self.mode_logit))
         power = self.power.log_prob(raw_action.power_logit)
         return (
-            jnp.where(action_mask, mode, 0.0)
+            jnp.where(_is_free(action_mask), mode, 0.0)
             + jnp.where(raw_action.train, power, 0.0)
             + self.frequency.log_prob(raw_action.frequency_logit)
         )
 
-    def entropy(self, action_mask: DeviceFlags) -> Scalar:
+    def entropy(self, action_mask: ActionMask) -> Scalar:
         """Compute the entropy of the whole fleet's action; that of power is weighted by the probability of training."""
-        p = jnp.where(action_mask, jax.nn.sigmoid(self.mode_logit), 0.0)
+        free = _is_free(action_mask)
+        p = jnp.where(free, jax.nn.sigmoid(self.mode_logit), action_mask[..., 1].astype(self.mode_logit.dtype))
         mode = p * -jax.nn.log_sigmoid(self.mode_logit) + (1 - p) * -jax.nn.log_sigmoid(-self.mode_logit)
-        by_device = jnp.where(action_mask, mode, 0.0) + p * self.power.entropy() + self.frequency.entropy()
+        by_device = jnp.where(free, mode, 0.0) + p * self.power.entropy() + self.frequency.entropy()
         return jnp.sum(by_device)
+
+
+def _masked(train: DeviceFlags, action_mask: ActionMask) -> DeviceFlags:
+    """Replace modes that the mask does not allow."""
+    return (train | ~action_mask[..., 0]) & action_mask[..., 1]
+
+
+def _is_free(action_mask: ActionMask) -> DeviceFlags:
+    """Return the devices that may choose between both modes."""
+    return action_mask[..., 0] & action_mask[..., 1]
 
 
 def _stretched_sigmoid(logit: PerDevice) -> PerDevice:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from tandem.feel.environment import Environment
 from tandem.feel.state import FleetState
-from tandem.feel.types import Array, DeviceFlags
+from tandem.feel.types import ActionMask, Array
 
 
 class Features(eqx.Module):
@@ -16,7 +16,7 @@ class Features(eqx.Module):
     devices: Float[Array, "devices features"]  # the observation of each device
     constants: Float[Array, "devices constants"]  # logarithms of the constants of each device
     fleet: Float[Array, " fleet_features"]
-    action_mask: DeviceFlags
+    action_mask: ActionMask
 
 
 def extract_features(environment: Environment, state: FleetState) -> Features:

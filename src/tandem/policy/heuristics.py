@@ -18,7 +18,8 @@ from tandem.feel.channel import uplink_rate
 from tandem.feel.costs import compute_energy, compute_latency, inference_latency, upload_latency
 from tandem.feel.environment import Environment
 from tandem.feel.numerics import packed_uniforms
-from tandem.feel.queues import waiting_time
+from tandem.feel.queues import converted_data, waiting_time
+from tandem.feel.shield import top_k_mask
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
 from tandem.feel.types import Array, PerDevice, RandomKey
@@ -59,7 +60,8 @@ class ServeUntilFull(Heuristic):
     frequency: Parameter = 1.0
 
     def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
-        return _same_for_all(state.data >= FULL_BUFFER * environment.system.data_limit, self.power, self.frequency)
+        full = FULL_BUFFER * environment.system.worst_case.max_data
+        return _same_for_all(state.data >= full, self.power, self.frequency)
 
 
 class RoundRobin(Heuristic):
@@ -74,7 +76,9 @@ class RoundRobin(Heuristic):
         size = environment.size
         first = jnp.mod(state.round * self.trainers, size)
         turns_away = jnp.mod(jnp.arange(size) - first, size)
-        return _same_for_all((turns_away < self.trainers) & environment.action_mask(state), self.power, self.frequency)
+        return _same_for_all(
+            (turns_away < self.trainers) & environment.action_mask(state)[:, 1], self.power, self.frequency
+        )
 
 
 class Threshold(Heuristic):
@@ -86,7 +90,34 @@ class Threshold(Heuristic):
     frequency: Parameter = 0.5
 
     def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
-        return _same_for_all(state.data >= self.data_share * environment.system.data_limit, self.power, self.frequency)
+        enough = self.data_share * environment.system.worst_case.max_data
+        return _same_for_all(state.data >= enough, self.power, self.frequency)
+
+
+class Urgency(Heuristic):
+    """Training by the ``trainers`` devices whose buffers are nearest to overflow, if they are at least half full.
+
+    The fill is D + F(Q), the data after one more round of serving, as a share of what the device may hold: D_max, or
+    what it can train on within a round beside the uploads of the others. Without a shield this rule keeps C1 to C5
+    wherever ``trainers`` devices a round are enough.
+    """
+
+    summary: ClassVar[str] = "the devices whose buffers are nearest to overflow train, a few each round"
+    trainers: Parameter = 2.0
+    fill: Parameter = 0.5
+    power: Parameter = 1.0
+    frequency: Parameter = 1.0
+
+    def __call__(self, environment: Environment, state: FleetState, key: RandomKey) -> Action:
+        system = environment.system
+        devices, worst_case = system.devices, system.worst_case
+        left_s = jnp.maximum(system.round_max_s - self.trainers * worst_case.upload_s, 0.0)
+        trainable = devices.frequency_max_hz * left_s / (system.iterations * devices.training_cycles_per_sample)
+        limit = jnp.maximum(jnp.minimum(system.data_max, trainable), 1.0)
+        fill = (state.data + converted_data(devices.samples_per_request, state.queue)) / limit
+        urgent = (fill >= self.fill) & environment.action_mask(state)[:, 1]
+        train = top_k_mask(urgent, fill, jnp.asarray(self.trainers).astype(jnp.int32))
+        return _same_for_all(train, self.power, self.frequency)
 
 
 class DriftPlusPenalty(Heuristic):
@@ -140,10 +171,10 @@ class DriftPlusPenalty(Heuristic):
         training_value = self.accuracy * regained - second * delay_s - joule * training_j
 
         queue_fill = state.queue * jnp.reciprocal(system.worst_case.queue_limit)
-        data_fill = state.data * jnp.reciprocal(system.data_limit)
+        data_fill = state.data * jnp.reciprocal(system.worst_case.max_data)
         drift_of_training = queue_fill * queue_fill - data_fill * data_fill
         worthwhile = training_value - serving_value > self.backlog * drift_of_training
-        train = worthwhile & environment.action_mask(state)
+        train = worthwhile & environment.action_mask(state)[:, 1]
         frequency_hz = jnp.where(train, trainer_hz, server_hz)
         per_hz = jnp.reciprocal(jnp.maximum(devices.frequency_max_hz - devices.frequency_min_hz, 1.0))
         return Action(train=train, power=power, frequency=(frequency_hz - devices.frequency_min_hz) * per_hz)
@@ -172,5 +203,6 @@ HEURISTICS: dict[str, type[Heuristic]] = {
     "serve-until-full": ServeUntilFull,
     "round-robin": RoundRobin,
     "threshold": Threshold,
+    "urgency": Urgency,
     "drift-plus-penalty": DriftPlusPenalty,
 }

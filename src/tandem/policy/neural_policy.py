@@ -8,10 +8,10 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from tandem.feel.environment import Environment
-from tandem.feel.shield import top_k_mask, uplink_room
+from tandem.feel.shield import FIRST, top_k_mask, uplink_room
 from tandem.feel.state import Action, FleetState
 from tandem.feel.system import System
-from tandem.feel.types import RandomKey
+from tandem.feel.types import ActionMask, RandomKey
 from tandem.policy.distributions import ActionDistribution, RawAction
 from tandem.policy.features import Features, extract_features
 from tandem.policy.networks import ActorCritic, ActorCriticOutput, Preference
@@ -82,9 +82,9 @@ class NeuralPolicy(eqx.Module):
         sampled, mode = action_dist.sample(key, features.action_mask), action_dist.mode(features.action_mask)
         match self.sampling:
             case "deterministic":
-                return (
-                    _fit_uplink(environment.system, action_dist, mode) if self._ranks(environment) else mode
-                ).action()
+                if self._ranks(environment):
+                    mode = _fit_uplink(environment.system, state, action_dist, mode, features.action_mask)
+                return mode.action()
             case "sample-modes":
                 return RawAction(sampled.train, mode.power_logit, mode.frequency_logit).action()
             case "stochastic":
@@ -95,11 +95,14 @@ class NeuralPolicy(eqx.Module):
         return self.largest_fleet is not None and environment.size > self.largest_fleet and environment.system.shielded
 
 
-def _fit_uplink(system: System, action_dist: ActionDistribution, mode: RawAction) -> RawAction:
+def _fit_uplink(
+    system: System, state: FleetState, action_dist: ActionDistribution, mode: RawAction, action_mask: ActionMask
+) -> RawAction:
     """Keep only as many trainers as fit the uplink: those most likely to train.
 
     Otherwise the shield would keep those with the most data. In fleets of the sizes that it was trained on, the policy
     has adapted to this; in a larger fleet it requests many more trainers than fit.
     """
-    train = top_k_mask(mode.train, jnp.maximum(action_dist.mode_logit, 0.0), uplink_room(system, mode.train))
+    merit = jnp.where(action_mask[:, 0], jnp.maximum(action_dist.mode_logit, 0.0), FIRST)
+    train = top_k_mask(mode.train, merit, uplink_room(system, state, mode.train))
     return RawAction(train, mode.power_logit, mode.frequency_logit)

@@ -109,9 +109,10 @@ def _record_1(document: Document) -> Document:
 
 
 def _scenario_1(fields: Mapping[str, Any]) -> list[str]:
-    """Convert a scenario.yaml of format 1."""
+    """Convert a scenario.yaml of format 1, in which the shield always discarded samples that did not fit."""
     observation = fields.get("observation")
-    return [f"observation={OBSERVATIONS_1[observation]}"] if observation in OBSERVATIONS_1 else []
+    renamed = [f"observation={OBSERVATIONS_1[observation]}"] if observation in OBSERVATIONS_1 else []
+    return [*renamed, "limits.overflow=discard"]
 
 
 MIGRATIONS: dict[int, Migration] = {1: Migration(_record_1, _scenario_1)}

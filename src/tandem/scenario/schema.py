@@ -75,6 +75,9 @@ class Limits(ConfigModel):
     idle_round_s: Seconds  # a round without trainers lasts this, or as long as its longest inference
     queue_max: Count  # Q_max
     data_max: Count  # D_max
+    # Samples that do not fit into a buffer are lost, which violates C3. The shield prevents it, or, with "discard", it
+    # limits a buffer to what the device can train on within a round and discards the rest without a violation.
+    overflow: Literal["violation", "discard"] = "violation"
 
     @model_validator(mode="after")
     def _ordered(self) -> Limits:
@@ -109,7 +112,7 @@ class Shield(ConfigModel):
 
     enabled: bool = True
     outage: Annotated[Real, Field(gt=0, lt=0.5)] = 1e-5  # probability of a worse channel or more arrivals than planned
-    upload_share: Annotated[Real, Field(gt=0, lt=1)] = 0.5  # part of the longest round kept for uploads
+    upload_share: Annotated[Real, Field(gt=0, lt=1)] = 0.5  # largest part of the longest round for uploads
 
 
 class Scenario(ConfigModel):

@@ -78,14 +78,16 @@ def check(scenario: ScenarioArgument, overrides: SetOption = None, as_json: Json
     loaded = load_scenario(scenario, overrides or [])
     with task_spinner(loaded):
         worst_case = build_system(loaded).worst_case
-    trainers = worst_case.max_trainers.tolist()
-    samples = worst_case.max_trainable_data.tolist()
+    trainers, samples = worst_case.max_trainers.tolist(), worst_case.max_data.tolist()
+    keeps_data = loaded.shield.enabled and loaded.limits.overflow == "violation"
     document = {
         "scenario": loaded.name,
         "devices": loaded.fleet.size,
         "shield": loaded.shield.enabled,
         "longest_round_s": float(worst_case.round_limit_s),
         "most_trainers": {"lowest": min(trainers), "highest": max(trainers)},
+        "reserved_trainers": int(worst_case.reserved) if keeps_data else None,
+        "rounds_between_trainings": worst_case.period.tolist() if keeps_data else None,
         "trainable_samples": {"lowest": min(samples), "highest": max(samples)},
     }
     if as_json:
@@ -97,3 +99,9 @@ def check(scenario: ScenarioArgument, overrides: SetOption = None, as_json: Json
         f"{min(trainers):.0f} to {max(trainers):.0f} devices can share the uplink; "
         f"a device can train on {min(samples):.3g} to {max(samples):.3g} samples in a round."
     )
+    if keeps_data:
+        periods = worst_case.period
+        typer.echo(
+            f"No sample is discarded: a round has room for {worst_case.reserved} trainers at least, and every device "
+            f"has a place in one of {periods.min()} to {periods.max()} rounds."
+        )
