@@ -38,6 +38,7 @@ class EpisodeMeans(eqx.Module):
     violated_any: Array  # share of rounds that violated any constraint
     dropped: Array  # requests dropped in the episode, all devices
     arrived: Array  # requests arrived in the episode, all devices
+    converted: Array  # samples made of served requests in the episode, all devices
     discarded: Array  # samples discarded in the episode, all devices
     trainers: Array  # devices that train in a round
     duration_s: Array  # length of a round
@@ -59,6 +60,7 @@ def _summarise_round(outcome: RoundOutcome) -> EpisodeMeans:
         violated_any=outcome.violations.any().astype(float),
         dropped=jnp.sum(outcome.dropped),
         arrived=jnp.sum(outcome.arrived),
+        converted=jnp.sum(outcome.converted),
         discarded=jnp.sum(outcome.discarded),
         trainers=jnp.sum(outcome.executed.train).astype(float),
         duration_s=outcome.duration_s,
@@ -92,7 +94,7 @@ def _episode_means(environment: Environment, policy: Policy, key: RandomKey) -> 
         next_state, outcome = _step(environment, policy, state, policy_key)
         return (next_state, jax.tree.map(jnp.add, totals, _summarise_round(outcome))), None
 
-    zero = EpisodeMeans(jnp.zeros(3), jnp.zeros(3), jnp.zeros(8), *(jnp.zeros(()) for _ in range(6)))
+    zero = EpisodeMeans(jnp.zeros(3), jnp.zeros(3), jnp.zeros(8), *(jnp.zeros(()) for _ in range(7)))
     start = (environment.reset(reset_key), zero)
     (_, totals), _ = jax.lax.scan(one_round, start, None, length=environment.rounds)
     return _divide_by_rounds(totals, environment.rounds)
@@ -101,6 +103,6 @@ def _episode_means(environment: Environment, policy: Policy, key: RandomKey) -> 
 def _divide_by_rounds(totals: EpisodeMeans, rounds: int) -> EpisodeMeans:
     """Convert totals into means over rounds; requests and samples remain totals of the episode."""
     per_round: EpisodeMeans = jax.tree.map(lambda total: total / rounds, totals)
-    counts = (totals.dropped, totals.arrived, totals.discarded)
-    means: EpisodeMeans = eqx.tree_at(lambda m: (m.dropped, m.arrived, m.discarded), per_round, counts)
+    counts = (totals.dropped, totals.arrived, totals.converted, totals.discarded)
+    means: EpisodeMeans = eqx.tree_at(lambda m: (m.dropped, m.arrived, m.converted, m.discarded), per_round, counts)
     return means

@@ -46,6 +46,7 @@ class Simulation:
     violation_rates: Values  # [seeds, 8] by constraint
     arrived_requests: Values  # [seeds] over the episode, all devices
     dropped_requests: Values
+    made_samples: Values
     discarded_samples: Values
     trainers: Values  # [seeds] mean devices training in a round
     round_s: Values  # [seeds] mean length of a round
@@ -62,7 +63,9 @@ class Simulation:
             "violation_rate": {"all": float(self.violation_rate.mean()), **rates},
             "arrived_requests": float(self.arrived_requests.mean()),
             "dropped_requests": float(self.dropped_requests.mean()),
+            "made_samples": float(self.made_samples.mean()),
             "discarded_samples": float(self.discarded_samples.mean()),
+            "discarded_share": float(self.discarded_samples.sum() / max(self.made_samples.sum(), 1e-30)),
             "trainers_per_round": float(self.trainers.mean()),
             "round_s": float(self.round_s.mean()),
         }
@@ -103,6 +106,7 @@ def _simulation(seeds: Sequence[int], outcome: EpisodeMeans) -> Simulation:
         violation_rates=values(outcome.violated),
         arrived_requests=values(outcome.arrived),
         dropped_requests=values(outcome.dropped),
+        made_samples=values(outcome.converted),
         discarded_samples=values(outcome.discarded),
         trainers=values(outcome.trainers),
         round_s=values(outcome.duration_s),

@@ -131,7 +131,8 @@ def _print(summary: str, document: dict[str, Any]) -> None:
     broken = ", ".join(f"{name} {rate:.2%}" for name, rate in rates.items() if name != "all" and rate > 0)
     table.add_row("rounds in violation", f"{rates['all']:.2%}", broken)
     table.add_row("requests dropped", f"{document['dropped_requests']:.4g}", f"of {document['arrived_requests']:.0f}")
-    table.add_row("samples discarded", f"{document['discarded_samples']:.4g}", "")
+    made, share = document["made_samples"], document["discarded_share"]
+    table.add_row("samples discarded", f"{document['discarded_samples']:.4g}", f"of {made:.0f} ({share:.1%})")
     table.add_row("trainers per round", f"{document['trainers_per_round']:.2f}", "")
     table.add_row("round duration (s)", f"{document['round_s']:.2f}", "")
     for row in fidelity_rows(document):
