@@ -10,7 +10,7 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.arrivals import ArrivalProcess
 from tandem.feel.channel import ChannelModel
-from tandem.feel.worst_case import SAFETY_MARGIN, Plan, WorstCase
+from tandem.feel.worst_case import SAFETY_MARGIN, ShieldPlan, WorstCase
 from tandem.scenario.device_table import Column, DeviceTable
 from tandem.scenario.plugins import TraceArrivalsConfig, TraceFadingConfig
 from tandem.scenario.schema import Scenario
@@ -27,7 +27,7 @@ def check_feasible(
     arrivals: ArrivalProcess,
     channel: ChannelModel,
     worst_case: WorstCase,
-    plan: Plan,
+    plan: ShieldPlan,
 ) -> None:
     """Raise InputError if a device cannot be kept stable, and name the worst one."""
     limits = scenario.limits
@@ -80,7 +80,7 @@ def _check_shielded(
     devices: DeviceTable,
     arrivals: ArrivalProcess,
     worst_case: WorstCase,
-    plan: Plan,
+    plan: ShieldPlan,
     refuse: Refusal,
     fewer: str,
 ) -> None:
@@ -130,7 +130,7 @@ def _check_shielded(
         _check_timetable(scenario, devices, plan, refuse, fewer)
 
 
-def _check_timetable(scenario: Scenario, devices: DeviceTable, plan: Plan, refuse: Refusal, fewer: str) -> None:
+def _check_timetable(scenario: Scenario, devices: DeviceTable, plan: ShieldPlan, refuse: Refusal, fewer: str) -> None:
     """Reject a fleet whose devices cannot all train before their buffers overflow (C3)."""
     accept = "accept that samples are discarded (limits.overflow: discard)"
     if scenario.limits.round_floor_s == 0:

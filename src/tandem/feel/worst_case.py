@@ -40,7 +40,7 @@ class WorstCase(eqx.Module):
     reserved: Count  # m, the places of a round; 0 without a timetable
 
 
-class Plan(NamedTuple):
+class ShieldPlan(NamedTuple):
     """The longest round, and the timetable of trainers for rounds of that length."""
 
     round_limit_s: float
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 def build_worst_case(
     scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, channel: ChannelModel
-) -> tuple[WorstCase, Plan]:
+) -> tuple[WorstCase, ShieldPlan]:
     """Derive the worst-case limits from the scenario's limits and its worst-case channel and arrivals.
 
     Without a feasible timetable the result is incomplete; ``check_feasible`` then rejects the scenario.
@@ -86,7 +86,7 @@ def build_worst_case(
 
 def _plan_rounds(
     scenario: Scenario, devices: DeviceTable, arrivals: ArrivalProcess, queue_limit: Column, upload_s: Column
-) -> Plan:
+) -> ShieldPlan:
     """Choose the longest round for which a timetable exists, or the longest of all if there is none."""
     limits, outage = scenario.limits, scenario.shield.outage
     keeps_data = scenario.shield.enabled and limits.overflow == "violation"
@@ -115,7 +115,7 @@ def _plan(
     upload_s: Column,
     round_s: float,
     reserved: int | None,
-) -> Plan:
+) -> ShieldPlan:
     """Plan with rounds of this length and ``reserved`` places for trainers in each, or without a timetable."""
     limits, shield, training = scenario.limits, scenario.shield, scenario.training
     max_trainers = np.floor(shield.upload_share * round_s / upload_s)
@@ -134,7 +134,7 @@ def _plan(
     if reserved is not None and np.all(windows >= 2) and np.all(max_trainers >= reserved):
         built = build_timetable(np.minimum(windows, 2**40).astype(np.int64))
         timetable = built._replace(places=reserved) if built.places <= reserved else None
-    return Plan(round_s, worst_arrivals, upload_s, max_trainers, max_data, windows, timetable)
+    return ShieldPlan(round_s, worst_arrivals, upload_s, max_trainers, max_data, windows, timetable)
 
 
 def _longest_round(arrivals: ArrivalProcess, queue_limit: Column, round_max_s: float, outage: float) -> float:
