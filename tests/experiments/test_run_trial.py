@@ -40,6 +40,7 @@ def document(result: TrialResult) -> dict[str, Any]:
     return {**result.document(), "wall_s": None}
 
 
+@pytest.mark.slow
 def test_result_is_that_of_its_run(serial: Serial) -> None:
     results, out = serial
     for trial, result in results.items():
@@ -80,6 +81,7 @@ def test_killed_job_of_several_seeds_starts_again(tmp_path: Path) -> None:
     assert len(sweep(TRIALS[:2], tmp_path, SerialExecutor(), 2)) == 2
 
 
+@pytest.mark.slow
 def test_learning_curve_continues_with_a_resumed_run(serial: Serial, tmp_path: Path) -> None:
     def stop(progress) -> None:
         if progress.rounds > progress.planned_rounds // 2:

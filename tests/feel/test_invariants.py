@@ -222,7 +222,7 @@ def _both(stepped: tuple[FleetState, RoundOutcome]) -> Any:
     return stepped[0], stepped
 
 
-@pytest.mark.parametrize("shield", ["violation", "discard", None], ids=["shielded", "discarding", "unshielded"])
+@pytest.mark.parametrize("shield", slow_after(2, ["violation", None, "discard"]), ids=str)
 @pytest.mark.parametrize(
     ("mapping", "fading", "arrivals"),
     [

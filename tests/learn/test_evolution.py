@@ -217,6 +217,7 @@ def test_genes_are_the_actor_and_nothing_else(name: str, tiny: Environment) -> N
     assert np.sqrt(np.mean((np.asarray(genes) / scale) ** 2)) == pytest.approx(1.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_seeds_come_from_the_warm_start_with_their_normalisers(tiny: Environment) -> None:
     kind = ALGORITHMS["nsga2"]
     values = {

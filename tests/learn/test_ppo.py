@@ -151,6 +151,7 @@ def test_an_unchanged_policy_has_no_surrogate_change(ratio: RatioScope, small: E
     np.testing.assert_array_equal(batch.raw_action.train[ROUNDS:], trajectory.raw_action.train[1])
 
 
+@pytest.mark.slow
 def test_a_population_learns_as_its_members_would_separately(small: Environment) -> None:
     config = make_ppo_config(**SMALL)
     preferences = jnp.asarray([[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
