@@ -45,7 +45,6 @@ class ShieldPlan(NamedTuple):
 
     round_limit_s: float
     arrivals: Column  # requests in the longest round
-    upload_s: Column
     max_trainers: Column
     max_data: Column
     windows: Column  # rounds in which the device must train at least once
@@ -131,10 +130,10 @@ def _plan(
     # round 0 its buffer holds (k + 1) F(a), and it trains in round k + 1 at the latest.
     windows = np.floor(max_data / np.maximum(devices.samples_per_request * worst_arrivals, _NOTHING))
     timetable = None
-    if reserved is not None and np.all(windows >= 2) and np.all(max_trainers >= reserved):
+    if reserved is not None and np.all(windows >= 2) and np.sum(1 / windows) < reserved + 1e-9:
         built = build_timetable(np.minimum(windows, 2**40).astype(np.int64))
-        timetable = built._replace(places=reserved) if built.places <= reserved else None
-    return ShieldPlan(round_s, worst_arrivals, upload_s, max_trainers, max_data, windows, timetable)
+        timetable = built._replace(places=reserved) if built.places <= reserved <= np.min(max_trainers) else None
+    return ShieldPlan(round_s, worst_arrivals, max_trainers, max_data, windows, timetable)
 
 
 def _longest_round(arrivals: ArrivalProcess, queue_limit: Column, round_max_s: float, outage: float) -> float:
