@@ -62,9 +62,10 @@ KEEPING = {
 
 @cache
 def keeping_fleet(size: int, rate: float = 6.0) -> System:
-    """The paper's fleet with C3; beyond 30 devices the bandwidth grows with the fleet."""
-    bandwidth_hz = 1e6 * max(1.0, size / 20)
-    changes = {"fleet.size": size, "workload.request_rate_per_s": rate, "channel.bandwidth_hz": bandwidth_hz}
+    """The paper's fleet with C3; beyond 20 devices updates are smaller, so that the uplink has room for all."""
+    paper = load_scenario("paper", KEEPING)
+    update_bits = paper.training.update_bits * min(1.0, 20 / size)
+    changes = {"fleet.size": size, "workload.request_rate_per_s": rate, "training.update_bits": update_bits}
     return build_system(load_scenario("paper", {**KEEPING, **changes}))
 
 

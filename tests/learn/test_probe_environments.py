@@ -47,6 +47,7 @@ class ProbeOutcome(eqx.Module):
     violations: NoViolations = NoViolations()
     dropped: float = 0.0
     arrived: float = 0.0
+    converted: float = 0.0
     discarded: float = 0.0
     duration_s: float = 0.0
 
