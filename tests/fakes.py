@@ -23,6 +23,7 @@ def fake_result(trial: Trial, hypervolume: float = 60.0, sparsity: float = 0.1) 
     budget = trial.changes["budget"]
     return TrialResult(
         trial=trial,
+        scenario=trial.fingerprint,
         rounds=budget,
         training_rounds=budget // 2,
         wall_s=2.0 * trial.size,
@@ -31,6 +32,9 @@ def fake_result(trial: Trial, hypervolume: float = 60.0, sparsity: float = 0.1) 
         expected_utility=0.6,
         cardinality=8,
         violation_rate=0.0,
+        policies_within_tolerance=8,
+        training_violation_rate=0.0,
+        late_violation_rate=0.0,
         front=front,
         curve=np.stack([budget * points, hypervolume * points, sparsity * points], axis=1),
         latency_s=np.linspace(1, 4, QUANTILES),

@@ -11,6 +11,7 @@ import pytest
 from fakes import RecordingCallback
 from tandem.experiments import make_plan, reproduce
 from tandem.experiments.executors import RayExecutor, SerialExecutor
+from tandem.experiments.run_trial import training_violation_rates
 from tandem.experiments.scale import load_scale
 from tandem.experiments.sweep import JobOutcome, sweep
 from tandem.experiments.trial import RUN, Trial, TrialResult, trial_dir
@@ -53,6 +54,18 @@ def test_result_is_that_of_its_run(serial: Serial) -> None:
         assert result.curve[-1].tolist() == [result.rounds, result.hypervolume, result.sparsity]
         assert np.all(np.diff(result.latency_s) >= 0)
         assert 0 < result.latency_s[0] < result.latency_s[-1] < 20
+        assert result.policies_within_tolerance == len(result.front)
+        assert result.violation_rate == result.training_violation_rate == result.late_violation_rate == 0  # the shield
+
+
+def test_violation_rates_of_a_training_are_weighted_by_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_text("stage,rounds,violation_rate\na,500,0.4\na,800,0.2\nb,950,0.1\nb,1000,0.04\n")
+    whole, late = training_violation_rates(path)
+    assert whole == pytest.approx((500 * 0.4 + 300 * 0.2 + 150 * 0.1 + 50 * 0.04) / 1000)
+    assert late == pytest.approx((50 * 0.1 + 50 * 0.04) / 100)  # rounds 900 to 1000
+    path.write_text("rounds,violation_rate\n1000,0.3\n")
+    assert training_violation_rates(path) == pytest.approx((0.3, 0.3))
 
 
 @pytest.mark.slow

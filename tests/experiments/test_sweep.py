@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 
 from fakes import FakeExecutor, RecordingCallback, fake_result, killed_always, killed_once
 from tandem.errors import InputError
+from tandem.experiments import trial as trial_module
 from tandem.experiments.executors import ProcessExecutor, RayExecutor
 from tandem.experiments.reward_source import RewardSource
 from tandem.experiments.scale import SCALES, load_scale
 from tandem.experiments.sweep import make_jobs, sweep
 from tandem.experiments.trial import RESULT, Trial, TrialResult, group_by_seed, read_result, trial_dir, write_result
+from tandem.scenario import load_scenario
 
 SMOKE, CPU, FULL = map(load_scale, SCALES)
 TRIALS = [SMOKE.trial(algorithm, seed) for algorithm in ("s-ppo", "pc-ppo") for seed in range(3)]
@@ -63,6 +66,55 @@ def test_damaged_result_is_ignored(damage: str, tmp_path: Path) -> None:
     assert read_result(TRIALS[0], tmp_path) is None
 
 
+@pytest.fixture
+def changed_preset(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """A function that changes a constant of the scenario ``paper``, as a new version of Tandem might."""
+
+    def change() -> None:
+        def load_changed(name, overrides):
+            return load_scenario(name, {"limits.queue_max": 399, **overrides})
+
+        monkeypatch.setattr(trial_module, "load_scenario", load_changed)
+        trial_module._fingerprint.cache_clear()
+
+    yield change
+    trial_module._fingerprint.cache_clear()
+
+
+def test_stored_result_of_another_preset_is_not_reused(changed_preset: Callable[[], None], tmp_path: Path) -> None:
+    trial = TRIALS[0]
+    sweep([trial], tmp_path, FakeExecutor())
+    old = trial_dir(trial, tmp_path)
+    changed_preset()
+    assert trial.scenario().limits.queue_max == 399
+    second = FakeExecutor(hypervolume=lambda trial: 1.0)
+    assert sweep([trial], tmp_path, second)[trial].hypervolume == 1.0
+    assert second.jobs == [(trial,)]
+    assert (old / RESULT).exists()  # the trial has another folder: an unfinished run of the old preset is not resumed
+    assert trial_dir(trial, tmp_path) != old
+
+
+def test_result_with_another_fingerprint_or_none_is_not_reused(tmp_path: Path) -> None:
+    write_result(fake_result(TRIALS[0]), tmp_path)
+    path = trial_dir(TRIALS[0], tmp_path) / RESULT
+    document = json.loads(path.read_text())
+    assert document["scenario"] == TRIALS[0].fingerprint
+    path.write_text(json.dumps({**document, "scenario": "0" * 8}))
+    assert read_result(TRIALS[0], tmp_path) is None
+    path.write_text(json.dumps({key: value for key, value in document.items() if key != "scenario"}))
+    assert read_result(TRIALS[0], tmp_path) is None
+
+
+def test_overrides_change_the_scenario_and_the_identity() -> None:
+    plain = SMOKE.trial("s-ppo", 0, curve_points=1)
+    harder = SMOKE.trial("s-ppo", 0, curve_points=1, overrides={"training.iterations": 2, "limits.data_max": 300})
+    assert harder.overrides == (("limits.data_max", 300), ("training.iterations", 2))
+    assert (harder.scenario().training.iterations, harder.scenario().limits.data_max) == (2, 300)
+    assert harder.fingerprint != plain.fingerprint
+    assert "overrides" not in plain.document()
+    assert SMOKE.trial("s-ppo", 0, overrides={"rounds": 50}).curve_points == SMOKE.swept_curve_points
+
+
 def test_jobs_group_seeds_and_the_longest_come_first() -> None:
     trials = [SMOKE.trial("s-ppo", seed, size=size) for size in (2, 3, 5) for seed in range(5)]
     jobs = make_jobs(trials, 2)
@@ -93,6 +145,7 @@ SPECIFICATIONS = st.builds(
     config=st.sampled_from([(), (("beta", 0.5),), (("beta", 0.5), ("fleet_sizes", (2, 3)))]),
     curve_points=st.integers(1, 2),
     reward_source=st.none() | SOURCES,
+    overrides=st.sampled_from([(), (("limits.data_max", 300),), (("rewards.penalty", (-0.1, -8.0, -50.0)),)]),
 )
 
 
@@ -104,13 +157,14 @@ def test_trials_are_equal_exactly_if_their_names_are(one: Trial, other: Trial) -
     assert Trial.from_document(json.loads(json.dumps(one.document()))) == one
 
 
-def test_trials_keep_their_names() -> None:
+def test_trials_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of these names makes stored trials train again, as the renaming of the hyperparameters did."""
+    monkeypatch.setattr(Trial, "fingerprint", "0" * 8)  # other scenarios have other names
     for trial, name in (
-        (FULL.trial("pc-ppo", 0), "pc-ppo-n10-r6-215d1dd5-seed0"),
-        (FULL.trial("c-moppo", 3, beta=0.5), "c-moppo-n10-r6-176ea324-seed3"),
-        (CPU.trial("s-ppo", 1, size=20), "s-ppo-n20-r6-5f24011f-seed1"),
-        (SMOKE.trial("moea-d", 1), "moea-d-n3-r6-95ff2468-seed1"),
+        (FULL.trial("pc-ppo", 0), "pc-ppo-n10-r6-6907e81b-seed0"),
+        (FULL.trial("c-moppo", 3, beta=0.5), "c-moppo-n10-r6-84214835-seed3"),
+        (CPU.trial("s-ppo", 1, size=20), "s-ppo-n20-r6-c89cf3d7-seed1"),
+        (SMOKE.trial("moea-d", 1), "moea-d-n3-r6-933a3df8-seed1"),
     ):
         assert trial.name == name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from tandem.feel.environment import Environment
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.types import Array
 from tandem.learn.registry import make_config
+from tandem.learn.validation import within_tolerance
 from tandem.pareto import cardinality
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.policy.rollout import rollout
@@ -28,13 +30,14 @@ from tandem.runs.final_evaluation import EvaluationTarget
 from tandem.runs.front import EXTREMES, landmarks
 from tandem.runs.learning_curve import CURVE, read_curve
 from tandem.runs.run import Run
-from tandem.runs.run_dir import RECORD
+from tandem.runs.run_dir import PROGRESS, RECORD
 from tandem.runs.simulation import episode_keys
 from tandem.runs.trainer import override_shield, train_seeds
 from tandem.scenario import build_device_table
 from tandem.tree import tree_index
 
 QUANTILES = 201  # of latency, evenly spaced from 0 to 1
+LATE_SHARE = 0.1  # share of the training at its end, whose violation rate is kept separately
 History = tuple[FleetState, RoundOutcome]  # [episodes, rounds, ...]
 
 
@@ -87,8 +90,10 @@ def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> Tria
     histories = policy_histories(run, policies, target or EvaluationTarget(run.system()))
     curve = read_curve(run.folder / CURVE)
     names = build_device_table(run.scenario).names
+    training_violation_rate, late_violation_rate = training_violation_rates(run.folder / PROGRESS)
     return TrialResult(
         trial=trial,
+        scenario=trial.fingerprint,
         rounds=record.rounds,
         training_rounds=record.training_rounds,
         wall_s=record.wall_s,
@@ -97,6 +102,9 @@ def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> Tria
         expected_utility=utility(front),
         cardinality=cardinality(front.points),
         violation_rate=float(np.mean(front.violation_rate)),
+        policies_within_tolerance=int(np.sum(within_tolerance(front.violation_rate, run.config.tolerance))),
+        training_violation_rate=training_violation_rate,
+        late_violation_rate=late_violation_rate,
         front=front.objectives,
         curve=np.array([(point.rounds, point.hypervolume, point.sparsity) for point in curve], np.float64),
         latency_s=latency_quantiles(histories[extremes[EXTREMES[1]]]),
@@ -104,6 +112,20 @@ def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> Tria
         tandem=__version__,
         fidelity=fidelity_summary(list(histories.values()), names) if target else None,
     )
+
+
+def training_violation_rates(path: Path) -> tuple[float, float]:
+    """Return the share of training rounds with a violation, over the whole training and over its last tenth.
+
+    progress.csv has a mean for each chunk, and chunks have different lengths.
+    """
+    with path.open(newline="", encoding="utf-8") as handle:
+        rows = [(float(row["rounds"]), float(row["violation_rate"])) for row in csv.DictReader(handle)]
+    ends, rates = np.array(rows).T
+    starts = np.concatenate([[0.0], ends[:-1]])
+    late_starts = np.clip(starts, (1 - LATE_SHARE) * ends[-1], ends)
+    whole, late = (float(np.average(rates, weights=ends - begins)) for begins in (starts, late_starts))
+    return whole, late
 
 
 def policy_histories(run: Run, policies: Sequence[int], target: EvaluationTarget) -> dict[int, History]:

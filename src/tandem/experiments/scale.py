@@ -11,13 +11,14 @@ from pydantic import Field
 
 from tandem.errors import InputError, did_you_mean
 from tandem.experiments.reward_source import RewardSource
-from tandem.experiments.trial import Trial
+from tandem.experiments.trial import Trial, freeze
 from tandem.io.yaml_reader import read_yaml
 from tandem.learn.registry import make_config
 from tandem.scenario.base import ConfigModel
 
 SCALES = ("smoke", "cpu", "full")
 Changes = Mapping[str, Any]  # of hyperparameters, by name
+NO_OVERRIDES: Mapping[str, Any] = {}
 
 
 class Budget(ConfigModel):
@@ -102,9 +103,10 @@ class Scale(Budget):
         rate: float | None = None,
         reward_source: RewardSource | None = None,
         curve_points: int | None = None,
+        overrides: Mapping[str, Any] = NO_OVERRIDES,
         **changes: Any,
     ) -> Trial:
-        """Return a trial at this scale.
+        """Return a trial at this scale. ``overrides`` change the scenario, ``changes`` the hyperparameters.
 
         Changes that repeat a default are removed, so that equal training runs are equal trials.
         """
@@ -112,7 +114,7 @@ class Scale(Budget):
         defaults = make_config(algorithm, self.preset, usual)
         unusual = {name: value for name, value in changes.items() if getattr(defaults, name) != value}
         size, rate = size or self.size, rate or self.rate
-        swept = bool(unusual) or (size, rate) != (self.size, self.rate)
+        swept = bool(unusual or overrides) or (size, rate) != (self.size, self.rate)
         return Trial(
             algorithm=algorithm,
             seed=seed,
@@ -122,6 +124,7 @@ class Scale(Budget):
             config=tuple(sorted({**usual, **unusual}.items())),
             curve_points=curve_points or (self.swept_curve_points if swept else self.curve_points),
             reward_source=reward_source or next(iter(self.reward_sources), None),
+            overrides=freeze(overrides),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -16,8 +17,10 @@ from tandem.experiments.reward_source import RewardSource
 from tandem.io.atomic import results_folder
 from tandem.io.tables import write_json
 from tandem.scenario import Scenario, load_scenario
+from tandem.scenario.plugins import TaskConfig
 
 Values = NDArray[np.float64]
+Overrides = tuple[tuple[str, Any], ...]  # of a scenario's fields, sorted by name
 TRIALS, RESULT, RUN = "trials", "result.json", "run"
 
 
@@ -33,15 +36,22 @@ class Trial:
     config: tuple[tuple[str, Any], ...] = ()  # changes to the preset, sorted by name
     curve_points: int = 1  # number of points of the learning curve, the final one included
     reward_source: RewardSource | None = None  # set if accuracy is measured on a task
+    overrides: Overrides = ()  # further changes to the scenario ``paper``; values are hashable
 
     @property
     def name(self) -> str:
         """The unique name of the trial and of its folder. Fields that are not in the name are part of a digest.
 
-        The digest covers the names of hyperparameters. Trials stored under older names are trained again.
+        The digest covers the names of hyperparameters and the content of the scenario. Trials stored under older names
+        are trained again.
         """
-        digest = hashlib.sha256(json.dumps(self.without_seed.document(), sort_keys=True).encode()).hexdigest()[:8]
+        digest = _digest({**self.without_seed.document(), "scenario": self.fingerprint})
         return f"{self.algorithm}-n{self.size}-r{self.rate:g}-{digest}-seed{self.seed}"
+
+    @property
+    def fingerprint(self) -> str:
+        """A short digest of the scenario's content, so that a result of another preset ``paper`` is not reused."""
+        return _fingerprint(self.size, self.rate, self.overrides, self.reward_source)
 
     @property
     def without_seed(self) -> Trial:
@@ -57,9 +67,8 @@ class Trial:
         """Load the scenario that fronts are evaluated on, with measured accuracy; None if it is that of training."""
         return None if self.reward_source is None else self._scenario(self.reward_source.overrides(measured=True))
 
-    def _scenario(self, overrides: Mapping[str, Any]) -> Scenario:
-        fleet = {"fleet.size": self.size, "workload.request_rate_per_s": self.rate}
-        return load_scenario("paper", {**fleet, **overrides})
+    def _scenario(self, accuracy: Mapping[str, Any]) -> Scenario:
+        return _load(self.size, self.rate, {**dict(self.overrides), **accuracy})
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -69,15 +78,16 @@ class Trial:
     def document(self) -> dict[str, Any]:
         """Return the trial as a JSON document."""
         source = {} if self.reward_source is None else {"reward_source": self.reward_source.document()}
-        plain = {name: value for name, value in asdict(self).items() if name != "reward_source"}
-        return {**plain, "config": self.changes, **source}
+        overrides = {"overrides": dict(self.overrides)} if self.overrides else {}
+        plain = {name: value for name, value in asdict(self).items() if name not in ("reward_source", "overrides")}
+        return {**plain, "config": self.changes, **source, **overrides}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Trial:
         """Read a trial from its JSON document; raises KeyError or TypeError if it is not valid."""
-        config = {name: _freeze(value) for name, value in document["config"].items()}
         source = RewardSource.from_document(document["reward_source"]) if "reward_source" in document else None
-        return cls(**{**document, "config": tuple(sorted(config.items())), "reward_source": source})
+        config, overrides = freeze(document["config"]), freeze(document.get("overrides", {}))
+        return cls(**{**document, "config": config, "reward_source": source, "overrides": overrides})
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,7 @@ class TrialResult:
     """The numbers of a finished trial that figures and tables need."""
 
     trial: Trial
+    scenario: str  # fingerprint of the scenario of the training
     rounds: int  # environment rounds that count against the budget
     training_rounds: int
     wall_s: float
@@ -92,7 +103,10 @@ class TrialResult:
     sparsity: float
     expected_utility: float
     cardinality: int  # number of non-dominated policies
-    violation_rate: float
+    violation_rate: float  # share of rounds with a violation, mean over the policies of the front
+    policies_within_tolerance: int  # of the front
+    training_violation_rate: float  # share of rounds with a violation, over the whole training
+    late_violation_rate: float  # the same over the last tenth of the training
     front: Values = field(repr=False)  # [policies, 3] accuracy, latency (s), energy (J)
     curve: Values = field(repr=False)  # [points, 3] rounds, hypervolume, sparsity
     latency_s: Values = field(repr=False)  # quantiles, evenly spaced from 0 to 1, of the lowest-latency policy
@@ -134,12 +148,15 @@ def write_result(result: TrialResult, out: Path) -> None:
 
 
 def read_result(trial: Trial, out: Path) -> TrialResult | None:
-    """Read a trial's result. Returns None if it is missing, damaged or of another trial; the trial is then repeated."""
+    """Read a trial's result, or return None if the trial is to be repeated.
+
+    That is so if the result is missing or damaged, or if it is that of another trial or of a scenario that has changed.
+    """
     try:
         result = TrialResult.from_document(json.loads((trial_dir(trial, out) / RESULT).read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return result if result.trial == trial else None
+    return result if (result.trial, result.scenario) == (trial, trial.fingerprint) else None
 
 
 def group_by_seed(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
@@ -155,5 +172,25 @@ def _finite(values: Values) -> NDArray[Any]:
     return np.where(np.isnan(values), None, values)  # type: ignore[call-overload, no-any-return]
 
 
-def _freeze(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def freeze(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return changes as a tuple that can be hashed, sorted by name; lists become tuples."""
+    return tuple(sorted((name, tuple(value) if isinstance(value, list) else value) for name, value in changes.items()))
+
+
+def _load(size: int, rate: float, overrides: Mapping[str, Any]) -> Scenario:
+    return load_scenario("paper", {"fleet.size": size, "workload.request_rate_per_s": rate, **overrides})
+
+
+@functools.cache  # a sweep asks for the names of its trials several times
+def _fingerprint(size: int, rate: float, overrides: Overrides, source: RewardSource | None) -> str:
+    accuracy, task = {}, {}
+    if source is not None:
+        # The folder of a task's data is not part of the identity: the defaults of the task are added without it.
+        accuracy = source.overrides(measured=False)
+        task = TaskConfig.choices[source.task].model_construct(kind=source.task).model_dump(mode="json")
+    scenario = _load(size, rate, {**dict(overrides), **accuracy})
+    return _digest({"scenario": scenario.model_dump(mode="json", exclude={"name", "description"}), "task": task})
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]
