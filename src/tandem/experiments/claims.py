@@ -98,9 +98,22 @@ def decide(margins: Sequence[Estimate]) -> Verdict:
     return "disagrees" if any(margin.high < 0 for margin in margins) else "open"
 
 
+def combine(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict on several claims together, by the same rule."""
+    if verdicts and all(verdict == "agrees" for verdict in verdicts):
+        return "agrees"
+    return "disagrees" if "disagrees" in verdicts else "open"
+
+
 def _finding(numbers: Sequence[tuple[str, Estimate]], margins: Sequence[Estimate]) -> Finding:
     note = "" if margins else "not compared: an algorithm is missing"
     return Finding(tuple(numbers), decide(margins), note)
+
+
+def _where(value: X) -> str:
+    if value is None:
+        return ""
+    return f" with {value}" if isinstance(value, str) else f" at {value:g}"
 
 
 def _chosen(groups: Sequence[str], samples: Samples) -> list[str]:
@@ -129,8 +142,7 @@ class Ordering:
             high, low = (other, one) if self.lower else (one, other)
             own = [samples.difference(metric, (high, value), (low, value)) for value in values]
             smallest = min(range(len(own)), key=lambda index: own[index].value)
-            where = f" at {values[smallest]:g}" if samples.values != [None] else ""
-            numbers.append((f"{label(one)} vs {label(other)}{where}:", own[smallest]))
+            numbers.append((f"{label(one)} vs {label(other)}{_where(values[smallest])}:", own[smallest]))
             margins += own
         if len(first) == 1 and margins and samples.values == [None]:
             numbers.insert(0, (f"{label(first[0])}:", samples.mean(metric, first[0])))
@@ -139,7 +151,8 @@ class Ordering:
     def _values(self, samples: Samples) -> list[X]:
         if self.from_value is None:
             return samples.values
-        return [x for x in samples.values if x is not None and x >= self.from_value] or samples.values[-1:]
+        numbers = [x for x in samples.values if isinstance(x, (int, float)) and x >= self.from_value]
+        return [*numbers] or samples.values[-1:]
 
 
 @dataclass(frozen=True)

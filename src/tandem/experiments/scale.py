@@ -44,6 +44,20 @@ class TaskBudget(Budget):
     long_budget: Budget | None = None  # for experiments without an oracle, whose training runs are cheap
 
 
+class Hardness(ConfigModel):
+    """A system whose constraints are more or less hard to keep."""
+
+    name: str
+    overrides: Mapping[str, Any]  # of the scenario ``paper``, by the path of the field
+
+
+class LiteralGrid(ConfigModel):
+    """The settings of the experiment ``literal``: every size with every hardness."""
+
+    sizes: tuple[int, ...]  # numbers of devices
+    hardness: tuple[Hardness, ...]
+
+
 class Scale(Budget):
     """The swept values, and the length and number of training runs."""
 
@@ -56,6 +70,7 @@ class Scale(Budget):
     rate: float
     preset: str
     swept_curve_points: int  # points of the learning curve where something is swept
+    literal: LiteralGrid
     tasks: Mapping[str, TaskBudget] = Field(default_factory=dict, repr=False)  # by the task's name
     reward_sources: tuple[RewardSource, ...] = ()  # on a task: one per mapping, the paper's first
     long_budget: Scale | None = Field(default=None, repr=False)  # on a task, for experiments without an oracle

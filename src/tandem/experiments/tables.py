@@ -13,7 +13,7 @@ from tandem.stats import Estimate, difference, mean
 
 Rows = list[dict[str, Any]]  # each with the same columns
 Data = dict[str, Rows]  # tables by the name of their file, without its ending
-X = float | None  # a value of the swept variable; None where nothing is swept
+X = float | str | None  # a value of the swept variable, or a setting by name; None where nothing is swept
 
 
 def write_data(data: Data, folder: Path) -> None:

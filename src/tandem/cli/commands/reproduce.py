@@ -19,7 +19,7 @@ from tandem.errors import InputError
 from tandem.experiments.executors import ProcessExecutor, RayExecutor, SerialExecutor, default_seeds_per_job
 from tandem.experiments.plan import make_plan, select_experiments
 from tandem.experiments.plan import reproduce as run_plan
-from tandem.experiments.registry import PAPER_EXPERIMENTS, TASK_EXPERIMENTS
+from tandem.experiments.registry import BY_NAME_ONLY, PAPER_EXPERIMENTS, TASK_EXPERIMENTS
 from tandem.experiments.report import Report
 from tandem.experiments.scale import SCALES, load_scale
 from tandem.experiments.sweep import Executor, JobOutcome
@@ -28,6 +28,7 @@ from tandem.learn.registry import ALGORITHMS
 
 PAPER_NAMES = ", ".join(experiment.name for experiment in PAPER_EXPERIMENTS)
 TASK_NAMES = ", ".join(experiment.name for experiment in TASK_EXPERIMENTS)
+EXTRA_NAMES = ", ".join(experiment.name for experiment in BY_NAME_ONLY)
 
 
 def reproduce(
@@ -35,7 +36,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help=f"Experiments: {PAPER_NAMES}, all or reference; with --task {TASK_NAMES} or all. Default: all.",
+            help=f"Experiments: {PAPER_NAMES} or all (of these); {EXTRA_NAMES}; with --task {TASK_NAMES} or all. "
+            "Default: all.",
             show_default=False,
         ),
     ] = None,
