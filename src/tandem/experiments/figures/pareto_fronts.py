@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -26,11 +27,13 @@ from tandem.experiments.reference_front import share_of_best
 from tandem.experiments.report import ReportSection, Table
 from tandem.experiments.scale import Scale
 from tandem.experiments.tables import Data, Rows, Samples, group_rows
+from tandem.experiments.trial import Trial, TrialResult
+from tandem.experiments.versions import paper_versions
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.stats import mean, relative_gain
 
 NAME, TITLE = "pareto-fronts", "Pareto fronts"
-SUMMARY = f"{NAME}-summary"
+SUMMARY, VERSIONS = f"{NAME}-summary", f"{NAME}-versions"
 PLANES = ((1, 0), (2, 0), (2, 1))
 CLAIMS = (
     Claim(
@@ -63,15 +66,30 @@ CLAIMS = (
 )
 
 
+def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
+    """Return the trials of every algorithm on the paper's fleet, and those of the paper's versions."""
+    versions = [trial for version in paper_versions(scale, algorithms) for trial in version.trials(scale)]
+    return [*scale.default_trials(algorithms), *versions]
+
+
 def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
-    """Collect the policies of every front, and the metrics of the fronts."""
+    """Collect the policies of every front, and the metrics of the fronts; those of the paper's versions separately."""
     policies, fronts = [], []
     for trial in scale.default_trials(algorithms):
         name, result = {"algorithm": trial.algorithm, "seed": trial.seed}, results[trial]
         policies += [name | dict(zip(OBJECTIVE_KEYS, policy, strict=True)) for policy in result.front]
-        metrics = ("hypervolume", "sparsity", "expected_utility", "violation_rate", "rounds")
-        fronts.append(name | {metric: getattr(result, metric) for metric in metrics} | {"policies": len(result.front)})
-    return {NAME: policies, SUMMARY: fronts}
+        fronts.append(name | _metrics(result))
+    versions = [
+        {"version": version.label, "algorithm": trial.algorithm, "seed": trial.seed} | _metrics(results[trial])
+        for version in paper_versions(scale, algorithms)
+        for trial in version.trials(scale)
+    ]
+    return {NAME: policies, SUMMARY: fronts} | ({VERSIONS: versions} if versions else {})
+
+
+def _metrics(result: TrialResult) -> dict[str, Any]:
+    metrics = ("hypervolume", "sparsity", "expected_utility", "violation_rate", "rounds")
+    return {metric: getattr(result, metric) for metric in metrics} | {"policies": len(result.front)}
 
 
 def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
@@ -88,7 +106,7 @@ def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
         about="The paper's Fig. 3. The policies of every algorithm's front, measured on new seeds. The figure shows "
         "the training with the median hypervolume, the table all of them.",
         claims=check_claims(CLAIMS, Samples.from_rows(latencies, ("hypervolume", "lowest_latency_s"))),
-        tables=(_table(scale, rows),),
+        tables=(_table(scale, rows), *_versions_tables(rows, data.get(VERSIONS, []))),
         figures=(_draw(rows, out),),
     )
 
@@ -129,6 +147,28 @@ def _table(scale: Scale, rows: Rows) -> Table:
     return Table("Fronts of the paper's fleet", headings, tuple(table))
 
 
+def _versions_tables(rows: Rows, versions: Rows) -> list[Table]:
+    """Return the table of the paper's versions; none if there are no such trials."""
+    ours = {name: [row["hypervolume"] for row in own] for (name,), own in group_rows(rows, "algorithm").items()}
+    table = []
+    for (version, name), own in group_rows(versions, "version", "algorithm").items():
+        hypervolumes = [row["hypervolume"] for row in own]
+        table.append(
+            (
+                version,
+                str(mean(hypervolumes)),
+                f"{relative_gain(hypervolumes, ours[name]).scaled(100)} %",
+                str(mean([row["sparsity"] for row in own])),
+                f"{np.mean([row['policies'] for row in own]):.0f}",
+                f"{np.mean([row['violation_rate'] for row in own]):.2%}",
+                f"{np.mean([row['rounds'] for row in own]):,.0f}",
+            )
+        )
+    headings = ("", "hypervolume", "gain over our version", "sparsity", "policies", "rounds with a violation")
+    title = "The paper's versions of baselines: without what we added, with the same budget"
+    return [Table(title, (*headings, "rounds used"), tuple(table))] if table else []
+
+
 def _draw(rows: Rows, out: Path) -> str:
     figure = Figure(figsize=(12, 9.5), layout="constrained")
     space = figure.add_subplot(2, 2, 1, projection="3d")
@@ -149,4 +189,4 @@ def _draw(rows: Rows, out: Path) -> str:
     return write_figure(figure, out, NAME)
 
 
-PARETO_FRONTS = Experiment(NAME, TITLE, Scale.default_trials, collect, make_section)
+PARETO_FRONTS = Experiment(NAME, TITLE, trials, collect, make_section)
