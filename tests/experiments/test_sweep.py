@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import FakeExecutor, RecordingCallback, fake_result, killed_always, killed_once
@@ -149,6 +149,7 @@ SPECIFICATIONS = st.builds(
 )
 
 
+@settings(deadline=None)  # the first name of a scenario loads it
 @given(one=SPECIFICATIONS, other=SPECIFICATIONS)
 def test_trials_are_equal_exactly_if_their_names_are(one: Trial, other: Trial) -> None:
     assert (one.name == other.name) == (one == other)

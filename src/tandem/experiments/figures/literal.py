@@ -170,7 +170,8 @@ def _draw(rows: Rows, out: Path) -> str:
             line = samples.line(HYPERVOLUME, name)
             style = {"label": label(name), "capsize": 3, **line_style(name)}
             axes.errorbar(places, [point.value for point in line], yerr=error_bars(line), **style)
-        axes.set_xticks(places, [str(value).replace(", ", "\n") for value in samples.values])
+        axes.set_xticks(places, [str(value).replace(", ", "\n") for value in samples.values], fontsize=9)
+        axes.margins(x=0.15)
         axes.set(title=f"{size} devices")
         add_grid(axes)
     panels[0].set(ylabel=HYPERVOLUME)
