@@ -19,6 +19,7 @@ from disks import read_only_disk
 from tandem.cli.formatting import format_interval, print_table
 from tandem.pareto import knee_point
 from tandem.runs import Run
+from tandem.runs.front import measured_fields
 
 TINY = {"num_envs": 2, "validation_episodes": 1, "update_epochs": 1, "num_minibatches": 1}
 
@@ -93,6 +94,21 @@ def test_evaluate_on_a_larger_fleet(tandem) -> None:
     assert "30 devices" in tandem(*arguments)[1]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.125])
+def test_evaluate_reports_discarded_samples(tandem, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(means):
+        return {**measured_fields(means), "discarded_share": share}
+
+    monkeypatch.setattr("tandem.runs.evaluation.measured_fields", measured)
+    arguments = ("evaluate", "runs/fleet", "--seeds", "1")
+    found = document(tandem(*arguments, "--json"))
+    assert {policy["discarded_share"] for policy in found["policies"]} == {share}
+    assert found["keeps_samples"] is False  # by the preset
+    _, out, _ = tandem(*arguments)
+    assert f"{share:.1%}" in next(line for line in out.splitlines() if line.startswith("discarded samples"))
+    assert any("policy" in line and "discarded" in line for line in out.splitlines()) is (share > 0)
+
+
 # front
 
 
@@ -162,6 +178,49 @@ def test_front_shows_a_run_that_cannot_be_written_to(tandem) -> None:
     assert "--csv" in err
     assert "--figure" in err
     assert sorted(path.name for path in Path("runs/paper").iterdir() if path.name.startswith(".front")) == []
+
+
+def change_discarded(run: str, *shares: float | None) -> None:
+    """Change the discarded shares in front.json, the last of them for all further policies; None removes the field."""
+    front = recorded(run)
+    for number, policy in enumerate(front["policies"]):
+        policy["discarded_share"] = shares[min(number, len(shares) - 1)]
+        if policy["discarded_share"] is None:
+            del policy["discarded_share"]
+    Path(run, "front.json").write_text(json.dumps(front))
+
+
+def test_front_shows_discarded_samples(tandem) -> None:
+    change_discarded("runs/fleet", 0.125, 0.0)
+    _, out, _ = tandem("front", "runs/fleet")
+    assert out.splitlines()[0].split().count("discarded") == 1
+    assert "Discarded samples, as a share of those made: 0.0% to 12.5%." in out
+    shares = [policy["discarded_share"] for policy in document(tandem("front", "runs/fleet", "--json"))["policies"]]
+    assert (shares[0], set(shares[1:])) == (0.125, {0.0})
+    change_discarded("runs/fleet", 0.0)
+    _, out, _ = tandem("front", "runs/fleet")
+    assert "discarded" not in out.splitlines()[0]
+    assert "share of those made: 0.0%." in out  # the preset may discard samples
+
+
+def test_front_shows_a_run_whose_discarded_samples_were_not_measured(tandem) -> None:
+    change_discarded("runs/fleet", None)
+    _, out, _ = tandem("front", "runs/fleet")
+    assert "discarded" not in out.splitlines()[0]
+    assert "share of those made: unknown." in out
+    shown = document(tandem("front", "runs/fleet", "--json"))
+    assert {policy["discarded_share"] for policy in shown["policies"]} == {None}
+    with Path(shown["csv"]).open(newline="") as file:
+        assert {row["discarded_share"] for row in csv.DictReader(file)} == {""}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_front_mentions_discarded_samples_only_where_there_may_be_any(
+    tandem, keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tandem.cli.commands.front.keeps_samples", lambda system: keeps)
+    change_discarded("runs/fleet", 0.0)
+    assert ("iscarded" in tandem("front", "runs/fleet")[1]) is not keeps
 
 
 # pick

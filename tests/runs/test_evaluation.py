@@ -38,6 +38,7 @@ def test_a_policy_gives_the_same_result_alone_and_among_others(population_run: R
         widths = list(alone.summary()["objectives_half_width_95"].values())
         np.testing.assert_allclose(record.half_width, widths, rtol=1e-2, atol=1e-6)
         assert record.violation_rate == pytest.approx(alone.violation_rate.mean(), abs=1e-6)
+        assert record.discarded_share == pytest.approx(alone.summary()["discarded_share"], abs=1e-6)
         trained = population_run.front.policies[index]
         assert (record.index, record.preference, record.stage) == (index, trained.preference, trained.stage)
 

@@ -1,6 +1,7 @@
 """A front as a table and a figure, and the policies that stand out on it."""
 
 import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,17 +9,22 @@ import pytest
 
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
-from tandem.runs import Front, PolicyRecord
+from tandem.runs import EpisodeMeans, Front, PolicyRecord
 from tandem.runs.evaluation import Evaluation
-from tandem.runs.front import landmarks, sorted_by, write_front_csv
+from tandem.runs.front import describe_discarded, landmarks, measured_fields, sorted_by, write_front_csv
 from tandem.runs.plot_front import write_front_figure
 
 REFERENCE = (0.0, 5.0, 44.0)
 POINTS = ((0.9, 2.0, 20.0), (0.5, 0.5, 22.0), (0.5, 2.5, 4.0), (0.85, 0.7, 6.0))
 
 
-def make_front(*objectives: tuple[float, float, float], violations: tuple[float, ...] = ()) -> Front:
+def make_front(
+    *objectives: tuple[float, float, float],
+    violations: tuple[float, ...] = (),
+    discarded: tuple[float | None, ...] = (),
+) -> Front:
     rates = violations or (0.0,) * len(objectives)
+    shares = discarded or (0.0,) * len(objectives)
     return Front(
         tuple(
             PolicyRecord(
@@ -28,12 +34,15 @@ def make_front(*objectives: tuple[float, float, float], violations: tuple[float,
                 rewards=(accuracy, -latency_s, -energy_j),
                 violation_rate=rate,
                 violation_rates=(rate, *(0.0,) * 7),
+                discarded_share=share,
                 preference=(1 / 3, 0.5, 1 / 6),
                 stage="extension",
                 improved="energy_j" if index % 2 else None,
                 network=index,
             )
-            for index, ((accuracy, latency_s, energy_j), rate) in enumerate(zip(objectives, rates, strict=True))
+            for index, ((accuracy, latency_s, energy_j), rate, share) in enumerate(
+                zip(objectives, rates, shares, strict=True)
+            )
         ),
         REFERENCE,
     )
@@ -54,7 +63,7 @@ def test_a_policy_that_breaks_constraints_is_no_landmark_unless_all_do() -> None
 
 
 def test_csv_round_trip(tmp_path: Path) -> None:
-    front = make_front(*POINTS, violations=(0.1, 0, 1 / 3, 0))
+    front = make_front(*POINTS, violations=(0.1, 0, 1 / 3, 0), discarded=(0.0, 1 / 3, None, 0.5))
     write_front_csv(tmp_path / "front.csv", front)
     with (tmp_path / "front.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -67,6 +76,7 @@ def test_csv_round_trip(tmp_path: Path) -> None:
             rewards=tuple(float(row[f"reward_{name}"]) for name in ("accuracy", "latency", "energy")),
             violation_rate=float(row["violation_rate"]),
             violation_rates=tuple(float(row[f"violation_rate_{name}"]) for name in CONSTRAINTS),
+            discarded_share=float(text) if (text := row["discarded_share"]) else None,
             preference=tuple(float(row[f"preference_{name}"]) for name in ("accuracy", "latency", "energy")),
             stage=row["stage"],
             improved=row["improved"] or None,
@@ -76,6 +86,50 @@ def test_csv_round_trip(tmp_path: Path) -> None:
     ]
     assert tuple(back) == front.policies
     assert [path.name for path in tmp_path.iterdir()] == ["front.csv"]
+
+
+@pytest.mark.parametrize(
+    ("discarded", "made", "share"), [((3.0, 1.0), (6.0, 10.0), 0.25), ((0.0, 0.0), (6.0, 10.0), 0), ((0.0,), (0.0,), 0)]
+)
+def test_discarded_samples_are_a_share_of_those_made(
+    discarded: tuple[float, ...], made: tuple[float, ...], share: float
+) -> None:
+    seeds = len(made)
+    one = np.zeros(seeds)
+    means = EpisodeMeans(
+        objectives=np.zeros((seeds, 3)),
+        reward=np.zeros((seeds, 3)),
+        violated=np.zeros((seeds, 8)),
+        violated_any=one,
+        dropped=one,
+        arrived=one,
+        converted=np.array(made),
+        discarded=np.array(discarded),
+        trainers=one,
+        duration_s=one,
+    )
+    assert measured_fields(means)["discarded_share"] == share
+
+
+def test_a_record_without_discarded_samples_is_read() -> None:
+    (policy,) = make_front(POINTS[0], discarded=(0.25,)).policies
+    document = policy.document()
+    assert PolicyRecord.from_document(document) == policy
+    del document["discarded_share"]  # as in a front.json that was written before it was measured
+    older = PolicyRecord.from_document(document)
+    assert older == dataclasses.replace(policy, discarded_share=None)
+    assert older.document()["discarded_share"] is None
+
+
+def test_discarded_samples_in_words() -> None:
+    for shares, discards, words in (
+        ((0.0, 0.0), False, "0.0%"),
+        ((0.0, 0.125), True, "0.0% to 12.5%"),
+        ((0.3, 0.3), True, "30.0%"),
+        ((None, None), False, "unknown"),
+    ):
+        front = make_front(*POINTS[:2], discarded=shares)
+        assert (front.discards, describe_discarded(front)) == (discards, words)
 
 
 def test_the_best_comes_first() -> None:

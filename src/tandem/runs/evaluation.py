@@ -27,7 +27,7 @@ from tandem.policy.heuristics import HEURISTICS
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.progress import Progress, ProgressCallback, ignore_progress
 from tandem.rng import EVALUATION_SEED_START
-from tandem.runs.front import Front, PolicyRecord, Values, landmarks, measured_fields
+from tandem.runs.front import Front, PolicyRecord, Values, keeps_samples, landmarks, measured_fields
 from tandem.runs.run import Run
 from tandem.runs.run_dir import read_scenario
 from tandem.runs.simulation import episode_keys, half_width, simulate
@@ -203,6 +203,7 @@ def evaluate_to(
         "devices": system.size,
         "rounds": system.rounds,
         "shield": system.shielded,
+        "keeps_samples": keeps_samples(system),
         "hypervolume_when_trained": run.front.hypervolume,
         "best_known_hypervolume": None if best_known is None else best_known(scenario, run.front.reference),
         **evaluation.summary(),

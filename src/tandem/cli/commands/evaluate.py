@@ -17,8 +17,9 @@ from tandem.experiments.reference_front import reference_hypervolume
 from tandem.objectives import AXIS_LABELS
 from tandem.rng import EVALUATION_SEED_START
 from tandem.runs.evaluation import Evaluation, evaluate_to
+from tandem.runs.front import describe_discarded
 
-NUMBERS = ("policy", *AXIS_LABELS, "violations", "would add")
+NUMBERS = ("policy", *AXIS_LABELS, "violations", "discarded", "would add")
 
 
 def evaluate(
@@ -44,8 +45,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run's front on new seeds, or on a changed scenario.
 
-    Reports hypervolume with its 95 % confidence interval, sparsity, violations and the best policies. With --set the
-    policies are evaluated on a changed scenario, such as a larger fleet, without further training.
+    Reports hypervolume with its 95 % confidence interval, sparsity, violations, discarded samples and the best
+    policies. With --set the policies are evaluated on a changed scenario, such as a larger fleet, without further
+    training.
     """
     if json_file is not None:
         check_writable(json_file, "--json-file")
@@ -122,6 +124,8 @@ def _measures(evaluation: Evaluation, document: dict[str, Any]) -> Table:
     rates = document["worst_violation_rate"]
     broken = ", ".join(f"{name} {rate:.2%}" for name, rate in rates.items() if name != "all" and rate > 0)
     table.add_row("worst violation rate", f"{rates['all']:.2%}", broken)
+    if evaluation.front.discards or not document["keeps_samples"]:
+        table.add_row("discarded samples", describe_discarded(evaluation.front), "share of those made")
     return table
 
 
@@ -132,6 +136,7 @@ def _landmarks(evaluation: Evaluation) -> list[dict[str, str]]:
             "policy": str(policy.index),
             **format_objectives(policy.objectives, policy.half_width),
             "violations": f"{policy.violation_rate:.2%}",
+            **({"discarded": f"{policy.discarded_share:.1%}"} if evaluation.front.discards else {}),
         }
         for name, policy in evaluation.landmarks.items()
     ]

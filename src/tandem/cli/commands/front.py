@@ -14,11 +14,19 @@ from tandem.cli.options import JsonOption, RunArgument, check_writable, print_js
 from tandem.cli.progress import spinner
 from tandem.errors import InputError, did_you_mean
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS, OBJECTIVE_LABELS
-from tandem.runs.front import PolicyRecord, landmarks, representatives, sorted_by, write_front_csv
+from tandem.runs.front import (
+    PolicyRecord,
+    describe_discarded,
+    keeps_samples,
+    landmarks,
+    representatives,
+    sorted_by,
+    write_front_csv,
+)
 from tandem.runs.plot_front import write_front_figure
 from tandem.runs.run import Run
 
-NUMBERS = ("policy", *AXIS_LABELS, "violations")
+NUMBERS = ("policy", *AXIS_LABELS, "violations", "discarded")
 SPARE = ("improved", "stage", "weights (%)")
 SHOWN = 12  # policies, unless --all
 
@@ -116,6 +124,9 @@ def _print(run: Run, policies: list[PolicyRecord]) -> None:
     if not any(policy.improved for policy in policies):  # only some algorithms improve one objective at a time
         for row in rows:
             del row["improved"]
+    if not run.front.discards:
+        for row in rows:
+            del row["discarded"]
     print_table(out, rows, NUMBERS, [name for name in SPARE if name in rows[0]])
     accuracy, latency_s, energy_j = run.front.reference
     number = len(run.front.policies)
@@ -126,6 +137,8 @@ def _print(run: Run, policies: list[PolicyRecord]) -> None:
         "confidence; weights are the preference (accuracy, latency, energy) that a policy was trained or asked for.",
         highlight=False,
     )
+    if run.front.discards or not keeps_samples(run.system()):
+        out.print(f"Discarded samples, as a share of those made: {describe_discarded(run.front)}.", highlight=False)
 
 
 def _cells(policy: PolicyRecord, marks: list[str]) -> dict[str, str]:
@@ -133,6 +146,7 @@ def _cells(policy: PolicyRecord, marks: list[str]) -> dict[str, str]:
         "policy": str(policy.index),
         **format_objectives(policy.objectives, policy.half_width),
         "violations": f"{policy.violation_rate:.2%}",
+        "discarded": "" if policy.discarded_share is None else f"{policy.discarded_share:.1%}",
         "weights (%)": " ".join(f"{100 * weight:.0f}" for weight in policy.preference),
         "stage": policy.stage,
         "improved": (policy.improved or "").partition("_")[0],  # without its unit

@@ -84,6 +84,8 @@ def _print(path: Path, run: Run, record: PolicyRecord, reason: str, lines: list[
     for label, value in format_objectives(record.objectives, record.half_width).items():
         table.add_row(label, value)
     table.add_row("rounds in violation", f"{record.violation_rate:.2%}")
+    if record.discarded_share:
+        table.add_row("samples discarded", f"{record.discarded_share:.1%}")
     out.print(table)
     out.print(reason, highlight=False)
     allowed = within_tolerance(run.front.violation_rate, run.config.tolerance)

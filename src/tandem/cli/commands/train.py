@@ -28,6 +28,7 @@ from tandem.learn.registry import (
     override_config,
 )
 from tandem.runs.callbacks import Callback, TensorBoard
+from tandem.runs.front import describe_discarded
 from tandem.runs.run import Run
 from tandem.runs.run_dir import RECORD, RunRecord, continue_with, read_record, read_scenario
 from tandem.runs.trainer import default_folder, override_shield
@@ -218,6 +219,8 @@ def _print(run: Run) -> None:
     table.add_row("sparsity", f"{document['sparsity']:.4g}")
     table.add_row("policies", f"{document['policies']}")
     table.add_row("rounds in violation", f"{document['violation_rate']:.2%}")
+    if run.front.discards:
+        table.add_row("discarded samples", f"{describe_discarded(run.front)} of those made")
     table.add_row("environment rounds", f"{document['rounds']:,}")
     table.add_row("time", format_duration(document["wall_s"]))
     table.add_row("rounds/s", f"{document['rounds_per_s'] or 0:,.0f}")
