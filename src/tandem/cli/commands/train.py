@@ -226,9 +226,10 @@ def _print(run: Run) -> None:
     table.add_row("rounds/s", f"{document['rounds_per_s'] or 0:,.0f}")
     console.print(table)
     if not document["within_tolerance"]:
+        advice = "Train longer." if run.system().shielded else "Train longer, or with --shield."
         console.print(
-            f"No policy stayed within the tolerance of {run.config.tolerance:.1%} rounds in violation; these come "
-            "closest. Train longer, or with --shield.",
+            f"In validation no policy was within the tolerance of {100 * run.config.tolerance:g} % of rounds in "
+            f"violation; the run has only the one with the lowest violation rate. {advice}",
             highlight=False,
             soft_wrap=True,
         )
