@@ -3,16 +3,27 @@
 import csv
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tandem.errors import InputError
 from tandem.feel.constraints import CONSTRAINTS
+from tandem.objectives import to_maximised
+from tandem.pareto import hypervolume, sparsity
 from tandem.runs import EpisodeMeans, Front, PolicyRecord
 from tandem.runs.evaluation import Evaluation
-from tandem.runs.front import describe_discarded, landmarks, measured_fields, sorted_by, write_front_csv
+from tandem.runs.front import (
+    describe_discarded,
+    describe_tolerance,
+    landmarks,
+    measured_fields,
+    sorted_by,
+    write_front_csv,
+)
 from tandem.runs.plot_front import write_front_figure
+from tandem.runs.run import front_document
 
 REFERENCE = (0.0, 5.0, 44.0)
 POINTS = ((0.9, 2.0, 20.0), (0.5, 0.5, 22.0), (0.5, 2.5, 4.0), (0.85, 0.7, 6.0))
@@ -45,6 +56,7 @@ def make_front(
             )
         ),
         REFERENCE,
+        tolerance=0.01,
     )
 
 
@@ -160,7 +172,53 @@ def test_figure_for_print(tmp_path: Path) -> None:
 
 def test_violations_are_counted() -> None:
     front = make_front(*POINTS, violations=(0.2, 0.01, 0.0, 0.011))
-    evaluation = Evaluation(front, (0, 1), np.repeat(front.points[:, None], 2, axis=1), 0.01)
+    evaluation = Evaluation(front, (0, 1), np.repeat(front.points[:, None], 2, axis=1))
     assert evaluation.safe == 2
     assert evaluation.worst_violation_rate["all"] == evaluation.worst_violation_rate["C1"] == 0.2
     assert evaluation.worst_violation_rate["C2"] == 0
+
+
+def summary_of(front: Front) -> dict[str, Any]:
+    return Evaluation(front, (0, 1), np.repeat(front.points[:, None], 2, axis=1)).summary()
+
+
+MEASURES = ("hypervolume", "hypervolume_interval_95", "sparsity", "expected_utility", "cardinality", "within_tolerance")
+
+
+def test_only_policies_within_the_tolerance_count() -> None:
+    """A policy that is too often in violation changes no measure, even if it dominates all others."""
+    best = (0.95, 0.1, 1.0)
+    front = make_front(*POINTS[:2], best, *POINTS[2:], violations=(0.0, 0.01, 0.2, 0.0, 0.0))
+    alone = make_front(*POINTS)
+    assert front.counted.tolist() == [True, True, False, True, True]
+    assert (front.hypervolume, front.sparsity, front.cardinality) == (alone.hypervolume, alone.sparsity, 4)
+    assert {name: summary_of(front)[name] for name in MEASURES} == {name: summary_of(alone)[name] for name in MEASURES}
+    assert front.hypervolume < make_front(*POINTS, best).hypervolume
+    assert alone.hypervolume == hypervolume(alone.points, to_maximised(REFERENCE))
+    assert alone.sparsity == sparsity(alone.points)
+
+
+def test_a_front_without_a_policy_within_the_tolerance_has_no_hypervolume() -> None:
+    front = make_front(*POINTS, violations=(0.2, 0.1, 0.1, 0.1))
+    summary = summary_of(front)
+    assert [summary[name] for name in MEASURES] == [0, [0, 0], 0, 0, 0, 0]
+    assert set(summary["landmarks"].values()) == {0, 1, 2, 3}  # there is nothing else to show
+    assert front_document(front, (0, 1))["hypervolume"] == 0
+
+
+def test_how_many_policies_count_in_words() -> None:
+    assert describe_tolerance(make_front(*POINTS)) is None
+    some, one = make_front(*POINTS, violations=(0.2, 0, 0, 0.02)), make_front(POINTS[0], violations=(0.2,))
+    assert describe_tolerance(some).startswith("2 of 4 policies are within the tolerance of 1 % of rounds in violation")
+    assert describe_tolerance(one).startswith("The policy is not within the tolerance of 1 % of rounds in violation")
+
+
+def test_figure_marks_policies_that_do_not_count(tmp_path: Path) -> None:
+    """Such a policy makes no other one appear dominated."""
+    front = make_front(*POINTS, (0.95, 0.1, 1.0), violations=(0, 0, 0, 0, 0.2))
+    write_front_figure(tmp_path / "front.svg", "a front", front, 0.01)
+    text = (tmp_path / "front.svg").read_text()
+    assert "not dominated (4)" in text
+    assert "not counted (1)" in text
+    write_front_figure(tmp_path / "none.svg", "a front", make_front(POINTS[0], violations=(0.2,)), 0.01)
+    assert "not counted (1)" in (tmp_path / "none.svg").read_text()

@@ -14,7 +14,7 @@ from tandem.feel.system import System
 from tandem.io.tables import write_csv
 from tandem.learn.validation import within_tolerance
 from tandem.objectives import OBJECTIVE_KEYS, OBJECTIVE_LABELS, to_maximised, to_user_units
-from tandem.pareto import best_for_preference, hypervolume, knee_point, sparsity, spread_subset
+from tandem.pareto import best_for_preference, cardinality, hypervolume, knee_point, sparsity, spread_subset
 from tandem.policy.rollout import EpisodeMeans
 from tandem.runs.simulation import discarded_share, half_width
 
@@ -76,15 +76,29 @@ class PolicyRecord:
 
 @dataclass(frozen=True)
 class Front:
-    """The policies of a front, and the reference point of its hypervolume."""
+    """The policies of a front, and what its quality is measured by.
+
+    Hypervolume, sparsity and cardinality count only the policies whose measured violation rate is within the tolerance.
+    """
 
     policies: tuple[PolicyRecord, ...]
     reference: tuple[float, float, float]  # accuracy, latency (s), energy (J)
+    tolerance: float  # largest share of rounds in violation of a policy that counts
 
     @property
     def points(self) -> Values:
-        """The mean rewards of the policies, maximised and with penalties: the points of dominance and hypervolume."""
+        """The mean rewards of all policies, [policies, 3], maximised and with penalties."""
         return np.array([policy.rewards for policy in self.policies], np.float64).reshape(-1, 3)
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which policies count, [policies]: those whose violation rate is within the tolerance."""
+        return within_tolerance(self.violation_rate, self.tolerance)
+
+    @property
+    def counted_points(self) -> Values:
+        """The mean rewards of the policies that count: the points of dominance and hypervolume."""
+        return self.points[self.counted]
 
     @property
     def objectives(self) -> Values:
@@ -108,13 +122,18 @@ class Front:
 
     @property
     def hypervolume(self) -> float:
-        """The hypervolume of the points over the reference point."""
-        return hypervolume(self.points, to_maximised(self.reference))
+        """The hypervolume of the policies that count over the reference point; 0 if there is none."""
+        return hypervolume(self.counted_points, to_maximised(self.reference))
 
     @property
     def sparsity(self) -> float:
-        """The sparsity of the points as defined in the paper, not normalised."""
-        return sparsity(self.points)
+        """The sparsity of the policies that count as defined in the paper, not normalised; 0 for fewer than two."""
+        return sparsity(self.counted_points)
+
+    @property
+    def cardinality(self) -> int:
+        """The number of different non-dominated points among the policies that count."""
+        return cardinality(self.counted_points)
 
 
 def measured_fields(means: EpisodeMeans) -> dict[str, Any]:
@@ -164,6 +183,17 @@ def selectable_points(front: Front, tolerance: float) -> Values:
     safe = within_tolerance(front.violation_rate, tolerance)
     points = to_maximised(front.objectives)
     return np.where(safe[:, None], points, np.nan) if safe.any() else points
+
+
+def describe_tolerance(front: Front) -> str | None:
+    """Return how many policies of a front count, as a sentence; None if all do."""
+    counted, number = int(front.counted.sum()), len(front.policies)
+    if counted == number:
+        return None
+    limit = f"within the tolerance of {100 * front.tolerance:g} % of rounds in violation"
+    if number == 1:
+        return f"The policy is not {limit}, so hypervolume and sparsity are 0."
+    return f"{counted} of {number} policies are {limit}; the others do not count in hypervolume and sparsity."
 
 
 def describe_discarded(front: Front) -> str:

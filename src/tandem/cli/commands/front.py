@@ -17,6 +17,7 @@ from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS, OBJECTIVE_LABELS
 from tandem.runs.front import (
     PolicyRecord,
     describe_discarded,
+    describe_tolerance,
     keeps_samples,
     landmarks,
     representatives,
@@ -80,6 +81,8 @@ def front(
                 "policies": [policy.document() for policy in policies],
                 "hypervolume": opened.front.hypervolume,
                 "sparsity": opened.front.sparsity,
+                "tolerance": opened.front.tolerance,
+                "within_tolerance": int(opened.front.counted.sum()),
                 "reference": dict(zip(OBJECTIVE_KEYS, opened.front.reference, strict=True)),
                 "csv": None if table is None else str(table),
                 "figure": None if drawing is None else str(drawing),
@@ -137,6 +140,9 @@ def _print(run: Run, policies: list[PolicyRecord]) -> None:
         "confidence; weights are the preference (accuracy, latency, energy) that a policy was trained or asked for.",
         highlight=False,
     )
+    note = describe_tolerance(run.front)
+    if note is not None:
+        out.print(note, highlight=False)
     if run.front.discards or not keeps_samples(run.system()):
         out.print(f"Discarded samples, as a share of those made: {describe_discarded(run.front)}.", highlight=False)
 

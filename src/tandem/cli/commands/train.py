@@ -28,7 +28,7 @@ from tandem.learn.registry import (
     override_config,
 )
 from tandem.runs.callbacks import Callback, TensorBoard
-from tandem.runs.front import describe_discarded
+from tandem.runs.front import describe_discarded, describe_tolerance
 from tandem.runs.run import Run
 from tandem.runs.run_dir import RECORD, RunRecord, continue_with, read_record, read_scenario
 from tandem.runs.trainer import default_folder, override_shield
@@ -233,6 +233,9 @@ def _print(run: Run) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    note = describe_tolerance(run.front)
+    if note is not None:
+        console.print(note, highlight=False, soft_wrap=True)
     folder = shlex.quote(document["folder"])
     console.print(f"Written to {document['folder']}/", highlight=False, markup=False, soft_wrap=True)
     console.print(f"Next: tandem front {folder}, tandem pick {folder}", highlight=False, markup=False, soft_wrap=True)
