@@ -19,6 +19,7 @@ from disks import read_only_disk
 from tandem.cli.formatting import format_interval, print_table
 from tandem.pareto import knee_point
 from tandem.runs import Run
+from tandem.runs.front import measured_fields
 
 TINY = {"num_envs": 2, "validation_episodes": 1, "update_epochs": 1, "num_minibatches": 1}
 
@@ -93,6 +94,38 @@ def test_evaluate_on_a_larger_fleet(tandem) -> None:
     assert "30 devices" in tandem(*arguments)[1]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.125])
+def test_evaluate_reports_discarded_samples(tandem, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(means):
+        return {**measured_fields(means), "discarded_share": share}
+
+    monkeypatch.setattr("tandem.runs.evaluation.measured_fields", measured)
+    arguments = ("evaluate", "runs/fleet", "--seeds", "1")
+    found = document(tandem(*arguments, "--json"))
+    assert {policy["discarded_share"] for policy in found["policies"]} == {share}
+    assert found["keeps_samples"] is False  # by the preset
+    _, out, _ = tandem(*arguments)
+    assert f"{share:.1%}" in next(line for line in out.splitlines() if line.startswith("discarded samples"))
+    assert any("policy" in line and "discarded" in line for line in out.splitlines()) is (share > 0)
+
+
+def test_evaluate_says_how_many_policies_count(tandem, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter((0.5, *(0.0,) * 100))
+
+    def measured(means):
+        return {**measured_fields(means), "violation_rate": next(rates)}
+
+    monkeypatch.setattr("tandem.runs.evaluation.measured_fields", measured)
+    _, out, _ = tandem("evaluate", "runs/fleet", "--seeds", "1")
+    number = len(recorded("runs/fleet")["policies"])
+    lines = {line.split("  ")[0]: " ".join(line.split()) for line in out.splitlines()}
+    assert lines["not dominated"].endswith(f"of {number - 1}")
+    assert lines["within tolerance"] == (
+        f"within tolerance {number - 1} of {number}, in violation in at most 1 % of rounds; only these count in the "
+        "rows above"
+    )
+
+
 # front
 
 
@@ -162,6 +195,88 @@ def test_front_shows_a_run_that_cannot_be_written_to(tandem) -> None:
     assert "--csv" in err
     assert "--figure" in err
     assert sorted(path.name for path in Path("runs/paper").iterdir() if path.name.startswith(".front")) == []
+
+
+def change_violations(run: str, *rates: float) -> int:
+    """Change the violation rates in front.json, the last of them for all further policies; return their number."""
+    front = recorded(run)
+    for number, policy in enumerate(front["policies"]):
+        policy["violation_rate"]["all"] = rates[min(number, len(rates) - 1)]
+    Path(run, "front.json").write_text(json.dumps(front))
+    return len(front["policies"])
+
+
+def test_front_counts_policies_within_the_tolerance(tandem) -> None:
+    before = document(tandem("front", "runs/fleet", "--json"))
+    number = len(before["policies"])
+    assert (before["tolerance"], before["within_tolerance"]) == (0.01, number)
+    assert "tolerance" not in tandem("front", "runs/fleet")[1]
+    change_violations("runs/fleet", 0.5, 0.0)
+    shown = document(tandem("front", "runs/fleet", "--json"))
+    assert shown["within_tolerance"] == number - 1
+    assert shown["hypervolume"] < before["hypervolume"]
+    assert f"{number - 1} of {number} policies are within the tolerance of 1 % of rounds" in tandem(
+        "front", "runs/fleet"
+    )[1].replace("\n", " ")
+    change_violations("runs/fleet", 0.5)
+    assert document(tandem("front", "runs/fleet", "--json"))["hypervolume"] == 0
+
+
+def test_train_says_that_no_policy_is_within_the_tolerance(tandem) -> None:
+    before = recorded("runs/fleet")
+    before["policies"] = before["policies"][:1]
+    Path("runs/fleet/front.json").write_text(json.dumps(before))
+    record = json.loads(Path("runs/fleet/run.json").read_text())
+    Path("runs/fleet/run.json").write_text(json.dumps({**record, "within_tolerance": False, "policies": 1}))
+    _, out, _ = tandem("train", "--resume", "runs/fleet")
+    assert "In validation no policy was within the tolerance of 1 % of rounds in violation" in out
+    assert "only the one with the lowest violation rate. Train longer.\n" in out  # it has the shield already
+    assert "The policy is not" not in out  # in the measurement it was
+    change_violations("runs/fleet", 0.5)
+    assert "The policy is not within the tolerance" in tandem("train", "--resume", "runs/fleet")[1]
+
+
+def change_discarded(run: str, *shares: float | None) -> None:
+    """Change the discarded shares in front.json, the last of them for all further policies; None removes the field."""
+    front = recorded(run)
+    for number, policy in enumerate(front["policies"]):
+        policy["discarded_share"] = shares[min(number, len(shares) - 1)]
+        if policy["discarded_share"] is None:
+            del policy["discarded_share"]
+    Path(run, "front.json").write_text(json.dumps(front))
+
+
+def test_front_shows_discarded_samples(tandem) -> None:
+    change_discarded("runs/fleet", 0.125, 0.0)
+    _, out, _ = tandem("front", "runs/fleet")
+    assert out.splitlines()[0].split().count("discarded") == 1
+    assert "Discarded samples, as a share of those made: 0.0% to 12.5%." in out
+    shares = [policy["discarded_share"] for policy in document(tandem("front", "runs/fleet", "--json"))["policies"]]
+    assert (shares[0], set(shares[1:])) == (0.125, {0.0})
+    change_discarded("runs/fleet", 0.0)
+    _, out, _ = tandem("front", "runs/fleet")
+    assert "discarded" not in out.splitlines()[0]
+    assert "share of those made: 0.0%." in out  # the preset may discard samples
+
+
+def test_front_shows_a_run_whose_discarded_samples_were_not_measured(tandem) -> None:
+    change_discarded("runs/fleet", None)
+    _, out, _ = tandem("front", "runs/fleet")
+    assert "discarded" not in out.splitlines()[0]
+    assert "share of those made: unknown." in out
+    shown = document(tandem("front", "runs/fleet", "--json"))
+    assert {policy["discarded_share"] for policy in shown["policies"]} == {None}
+    with Path(shown["csv"]).open(newline="") as file:
+        assert {row["discarded_share"] for row in csv.DictReader(file)} == {""}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_front_mentions_discarded_samples_only_where_there_may_be_any(
+    tandem, keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tandem.cli.commands.front.keeps_samples", lambda system: keeps)
+    change_discarded("runs/fleet", 0.0)
+    assert ("iscarded" in tandem("front", "runs/fleet")[1]) is not keeps
 
 
 # pick

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,6 +119,19 @@ def test_a_finished_run_is_neither_trained_again_nor_overwritten(tandem, uninter
     assert "finished run" in err
     assert "tandem front" in err
     assert {path: path.stat().st_mtime_ns for path in uninterrupted.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, None), (0.125, "12.5% of those made")])
+def test_discarded_samples_are_reported_if_there_are_any(tandem, uninterrupted, share: float, said: str | None) -> None:
+    run = shutil.copytree(uninterrupted.folder, "run")
+    front = json.loads(Path(run, "front.json").read_text())
+    for policy in front["policies"]:
+        policy["discarded_share"] = share
+    Path(run, "front.json").write_text(json.dumps(front))
+    code, out, _ = tandem("train", "--resume", "run")
+    assert code == 0
+    assert ("discarded samples" in out) is (said is not None)
+    assert said is None or said in out
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def test_a_policy_gives_the_same_result_alone_and_among_others(population_run: R
         widths = list(alone.summary()["objectives_half_width_95"].values())
         np.testing.assert_allclose(record.half_width, widths, rtol=1e-2, atol=1e-6)
         assert record.violation_rate == pytest.approx(alone.violation_rate.mean(), abs=1e-6)
+        assert record.discarded_share == pytest.approx(alone.summary()["discarded_share"], abs=1e-6)
         trained = population_run.front.policies[index]
         assert (record.index, record.preference, record.stage) == (index, trained.preference, trained.stage)
 
@@ -96,6 +97,22 @@ def test_heuristics_are_dominated_or_add_hypervolume(population_run: Run, evalua
         volume = float(moocore.hypervolume(points, ref=[0, -5, -44], maximise=True))
         assert record.adds == pytest.approx(volume - evaluation.front.hypervolume, abs=1e-5)
         np.testing.assert_allclose(record.objectives, alone.objectives.mean(axis=0))
+
+
+def test_policies_and_heuristics_count_only_within_the_tolerance(population_run: Run, evaluation: Evaluation) -> None:
+    run, kept = population_run, np.flatnonzero(evaluation.front.violation_rate == 0)
+    strict = evaluate(run.system(), run.policies(), run.front, SEEDS, 0.0, heuristics=True)
+    assert 0 < strict.safe == len(kept) < len(strict.front.policies)
+    points = strict.rewards[kept].mean(axis=1)
+    assert strict.front.hypervolume == pytest.approx(
+        float(moocore.hypervolume(points, ref=[0, -5, -44], maximise=True))
+    )
+    rates = [record.violation_rate for record in strict.heuristics]
+    assert min(rates) == 0 < max(rates)
+    for record in strict.heuristics:
+        reward = simulate(run.system(), tandem.HEURISTICS[record.name](), SEEDS).reward.mean(axis=0)
+        assert record.outside is (record.violation_rate == 0 and not (points >= reward).all(axis=1).any())
+        assert record.outside or record.adds == 0
 
 
 @pytest.mark.parametrize("size", [5, pytest.param(1000, marks=pytest.mark.slow)])

@@ -32,6 +32,7 @@ def test_a_finished_run_of_format_1_is_opened(run: Run) -> None:
     assert (written["format"], written["algorithm"]) == (1, "tandem")
     assert (run.record.format, run.algorithm_name, run.config.clip_eps, run.config.budget) == (1, "pc-ppo", 0.1, 300)
     assert run.front.hypervolume == written["hypervolume"]
+    assert [policy.discarded_share for policy in run.front.policies] == [None] * written["policies"]
     choice = pick(selectable_points(run.front, run.config.tolerance), (1.0, 0.0, 0.0))
     assert run.front.objectives[choice.index, 0] == pytest.approx(run.front.objectives[:, 0].max(), abs=1e-3)
     assert [entry.status for entry in list_runs(FORMAT_1 / "tandem")] == ["finished"]

@@ -244,6 +244,28 @@ def test_a_learning_curve_is_that_of_runs_that_ended_earlier(
     ]
 
 
+STRICT = {**POPULATION, "tolerance": 0.0}
+
+
+def test_a_learning_curve_counts_only_policies_within_the_tolerance(small: Scenario, tmp_path: Path) -> None:
+    """Its single validation episode has no violation, but the episodes of the measurement do."""
+    run = tandem.train(small, "r-ppo", out=tmp_path / "run", options=STRICT, curve_points=2)
+    assert run.record.within_tolerance
+    assert run.front.violation_rate.min() > 0
+    points = read_curve(run.folder / CURVE)
+    assert [(point.hypervolume, point.sparsity) for point in points] == [(0, 0)] * 2
+    assert points[-1].policies == run.record.policies == len(run.front.policies) > 1
+
+
+def test_a_run_without_a_policy_within_the_tolerance_has_one_policy(small: Scenario, tmp_path: Path) -> None:
+    options = {**STRICT, "validation_episodes": 4, "budget": 800}
+    run = tandem.train(small, "r-ppo", out=tmp_path / "run", options=options)
+    assert run.record.within_tolerance is False
+    assert (run.record.policies, run.record.hypervolume, run.record.sparsity) == (1, 0, 0)
+    assert run.record.violation_rate > 0
+    assert tandem.open_run(run.folder).front == run.front
+
+
 @pytest.mark.slow
 def test_several_seeds_are_trained_in_one_program_without_checkpoints(small: Scenario, tmp_path: Path) -> None:
     folders = {seed: tmp_path / str(seed) for seed in (0, 1)}

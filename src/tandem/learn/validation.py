@@ -27,7 +27,7 @@ class ValidationResult:
     rewards: NDArray[np.float64]  # [candidates, 3], NaN for invalid ones
     violation_rate: NDArray[np.float64]  # [candidates]
     rounds: int  # environment rounds of the validation
-    within_tolerance: bool  # False if no candidate is; then the front is chosen among all
+    within_tolerance: bool  # False if no candidate is; then the one with the lowest violation rate is chosen
 
 
 def validate_candidates(
@@ -48,11 +48,18 @@ def validate_candidates(
 def select_front(
     rewards: NDArray[np.float64], violation_rate: NDArray[np.float64], tolerance: float
 ) -> tuple[NDArray[np.intp], bool]:
-    """Return the candidates of the front, and whether any is within the tolerance. NaN marks invalid candidates."""
-    safe = within_tolerance(violation_rate, tolerance)
-    within = bool(safe.any())
-    eligible = np.flatnonzero(safe if within else ~np.isnan(violation_rate))
-    return eligible[nondominated_indices(rewards[eligible])], within
+    """Return the candidates of the front, and whether any is within the tolerance. NaN marks invalid candidates.
+
+    Only candidates within the tolerance form a front. If there is none, the one with the lowest violation rate is
+    returned, so that a run always has a policy; of several, the one with the highest sum of rewards, then the first.
+    """
+    finite = np.isfinite(rewards).all(axis=1) & np.isfinite(violation_rate)
+    safe = np.flatnonzero(finite & within_tolerance(violation_rate, tolerance))
+    if len(safe):
+        return safe[nondominated_indices(rewards[safe])], True
+    valid = np.flatnonzero(finite)
+    by_rate = np.lexsort((-rewards[valid].sum(axis=1), np.round(violation_rate[valid] / ROUNDING)))
+    return valid[by_rate[:1]], False
 
 
 def within_tolerance(violation_rate: ArrayLike, tolerance: float) -> NDArray[np.bool_]:

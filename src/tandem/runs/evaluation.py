@@ -21,13 +21,13 @@ from tandem.io.atomic import check_replaceable, explain_write_errors
 from tandem.io.tables import write_json
 from tandem.learn.validation import within_tolerance
 from tandem.objectives import OBJECTIVE_KEYS, to_maximised
-from tandem.pareto import Ranges, cardinality, expected_utility, hypervolume, simplex_grid
+from tandem.pareto import Ranges, expected_utility, hypervolume, simplex_grid
 from tandem.policy.evaluate import evaluate_policies, unstack
 from tandem.policy.heuristics import HEURISTICS
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.progress import Progress, ProgressCallback, ignore_progress
 from tandem.rng import EVALUATION_SEED_START
-from tandem.runs.front import Front, PolicyRecord, Values, landmarks, measured_fields
+from tandem.runs.front import Front, PolicyRecord, Values, keeps_samples, landmarks, measured_fields
 from tandem.runs.run import Run
 from tandem.runs.run_dir import read_scenario
 from tandem.runs.simulation import episode_keys, half_width, simulate
@@ -46,7 +46,9 @@ class HeuristicRecord:
     objectives: tuple[float, ...]  # accuracy, latency (s), energy (J)
     half_width: tuple[float | None, ...]  # of their 95 % confidence intervals
     violation_rate: float
-    outside: bool  # whether no policy of the front is at least as good in every objective
+    outside: (
+        bool  # whether it is within the tolerance, and no policy that counts is at least as good in every objective
+    )
     adds: float  # the hypervolume that the front would gain by it
 
     def document(self) -> dict[str, Any]:
@@ -68,18 +70,22 @@ class Evaluation:
     front: Front  # as measured on these seeds
     seeds: tuple[int, ...]
     rewards: Values  # [policies, seeds, 3], maximised
-    tolerance: float  # share of rounds in violation that is tolerated
     heuristics: tuple[HeuristicRecord, ...] = ()
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the hypervolume; None for a single seed."""
-        return hypervolume_interval(self.rewards, to_maximised(self.front.reference))
+        """The 95 % interval of the hypervolume of the policies that count; None for a single seed."""
+        return hypervolume_interval(self.rewards[self.front.counted], to_maximised(self.front.reference))
+
+    @property
+    def tolerance(self) -> float:
+        """The share of rounds in violation that is tolerated."""
+        return self.front.tolerance
 
     @property
     def safe(self) -> int:
         """The number of policies within the tolerance."""
-        return int(within_tolerance(self.front.violation_rate, self.tolerance).sum())
+        return int(self.front.counted.sum())
 
     @property
     def worst_violation_rate(self) -> dict[str, float]:
@@ -103,7 +109,7 @@ class Evaluation:
             "sparsity": self.front.sparsity,
             "expected_utility": utility(self.front),
             "policies_played": len(self.front.policies),
-            "cardinality": cardinality(self.front.points),
+            "cardinality": self.front.cardinality,
             "tolerance": self.tolerance,
             "within_tolerance": self.safe,
             "worst_violation_rate": self.worst_violation_rate,
@@ -119,9 +125,13 @@ def hypervolume_interval(rewards: Values, reference: ArrayLike, resamples: int =
 
 
 def utility(front: Front) -> float:
-    """Return the expected utility over all preferences: 0 at the reference point, 1 at the ideal point."""
+    """Return the expected utility over all preferences: 0 at the reference point, 1 at the ideal point.
+
+    Like the hypervolume, it is 0 if no policy counts.
+    """
     scale = Ranges(to_maximised(front.reference), np.array(IDEAL_POINT))
-    return expected_utility(front.points, simplex_grid(DIVISIONS), scale)
+    points = front.counted_points
+    return expected_utility(points, simplex_grid(DIVISIONS), scale) if len(points) else 0.0
 
 
 def evaluate(
@@ -146,25 +156,27 @@ def evaluate(
             policy_records.append(dataclasses.replace(front.policies[len(policy_records)], **measured))
         rewards.append(np.asarray(means.reward))
         on_progress(Progress(len(policy_records), total, "evaluating"))
-    evaluated = Front(tuple(policy_records), front.reference)
+    evaluated = Front(tuple(policy_records), front.reference, tolerance)
     heuristic_records: list[HeuristicRecord] = []
     for name in names:
         heuristic_records.append(_evaluate_heuristic(name, system, evaluated, seeds))
         on_progress(Progress(len(policy_records) + len(heuristic_records), total, "evaluating"))
-    return Evaluation(evaluated, tuple(seeds), np.concatenate(rewards), tolerance, tuple(heuristic_records))
+    return Evaluation(evaluated, tuple(seeds), np.concatenate(rewards), tuple(heuristic_records))
 
 
 def _evaluate_heuristic(name: str, system: System, front: Front, seeds: Sequence[int]) -> HeuristicRecord:
     result = simulate(system, HEURISTICS[name](), seeds)
-    reward = result.reward.mean(axis=0)
-    with_heuristic = hypervolume(np.vstack([front.points, reward]), to_maximised(front.reference))
+    reward, violation_rate = result.reward.mean(axis=0), float(result.violation_rate.mean())
+    points = front.counted_points
+    outside = bool(within_tolerance(violation_rate, front.tolerance)) and not (points >= reward).all(axis=1).any()
+    with_heuristic = hypervolume(np.vstack([points, reward]), to_maximised(front.reference))
     return HeuristicRecord(
         name=name,
         objectives=tuple(result.objectives.mean(axis=0).tolist()),
         half_width=tuple(half_width(result.objectives)),
-        violation_rate=float(result.violation_rate.mean()),
-        outside=not bool((front.points >= reward).all(axis=1).any()),
-        adds=with_heuristic - front.hypervolume,
+        violation_rate=violation_rate,
+        outside=outside,
+        adds=with_heuristic - front.hypervolume if outside else 0.0,
     )
 
 
@@ -203,6 +215,7 @@ def evaluate_to(
         "devices": system.size,
         "rounds": system.rounds,
         "shield": system.shielded,
+        "keeps_samples": keeps_samples(system),
         "hypervolume_when_trained": run.front.hypervolume,
         "best_known_hypervolume": None if best_known is None else best_known(scenario, run.front.reference),
         **evaluation.summary(),

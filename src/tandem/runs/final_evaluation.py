@@ -72,7 +72,8 @@ def measure_front(
     )
     saved = tree_index(SavedPolicies(candidates.networks, candidates.normalisers), np.asarray(networks))
     rounds = len(measured) * len(target.seeds) * target.system.rounds
-    return MeasuredFront(Front(records, algorithm.config.reference_point), saved, rounds)
+    front = Front(records, algorithm.config.reference_point, algorithm.config.tolerance)
+    return MeasuredFront(front, saved, rounds)
 
 
 def _finite_networks(candidates: Candidates) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,7 +32,7 @@ from tandem.learn.train_loop import (
     validate,
     validation_keys,
 )
-from tandem.learn.validation import select_front
+from tandem.learn.validation import select_front, within_tolerance
 from tandem.pareto import hypervolume, sparsity
 from tandem.policy.evaluate import evaluate_policies, rollout_stack
 from tandem.rng import FINAL_EVALUATION_SEEDS
@@ -49,9 +49,9 @@ class CurvePoint:
     """A point of the curve."""
 
     rounds: int  # spent until then, validation at that time included
-    hypervolume: float
+    hypervolume: float  # this and sparsity: of the policies within the tolerance
     sparsity: float
-    policies: int
+    policies: int  # of the front, within the tolerance or not
 
 
 class LearningCurve:
@@ -89,12 +89,13 @@ class LearningCurve:
             return
         stacked = checkpoint.seeds is not None
         if self._target is None:
-            points, validated = _evaluate_state(algorithm, checkpoint.state, self._seed, index if stacked else None)
+            front = _evaluate_state(algorithm, checkpoint.state, self._seed, index if stacked else None)
         else:
             single = select_run(checkpoint, index) if stacked else checkpoint
-            points, validated = _evaluate_on(self._target, algorithm, single, self._seed)
+            front = _evaluate_on(self._target, algorithm, single, self._seed)
+        points = front.rewards[within_tolerance(front.violation_rate, algorithm.config.tolerance)]
         volume = hypervolume(points, reference_point(algorithm))
-        self._add(CurvePoint(rounds + validated, volume, sparsity(points), len(points)))
+        self._add(CurvePoint(rounds + front.validation_rounds, volume, sparsity(points), len(front.rewards)))
         self._done = due
 
     def finish(self, record: RunRecord) -> None:
@@ -109,8 +110,16 @@ class LearningCurve:
         write_curve(self._path, self._curve)
 
 
-def _evaluate_state(algorithm: Algorithm, state: Any, seed: int, index: int | None) -> tuple[NDArray[np.float64], int]:
-    """Return the measured points of the front that validation would choose now, and the rounds of the validation."""
+class _MeasuredPoints(NamedTuple):
+    """The front that validation would choose now, as measured."""
+
+    rewards: NDArray[np.float64]  # [policies, 3]
+    violation_rate: NDArray[np.float64]  # [policies]
+    validation_rounds: int
+
+
+def _evaluate_state(algorithm: Algorithm, state: Any, seed: int, index: int | None) -> _MeasuredPoints:
+    """Validate the candidates of a state, and measure the front."""
     validation = validation_keys(algorithm, seed)
     keys = jnp.concatenate([validation, episode_keys(FINAL_EVALUATION_SEEDS)])
     which = None if index is None else jnp.asarray(index)
@@ -119,20 +128,25 @@ def _evaluate_state(algorithm: Algorithm, state: Any, seed: int, index: int | No
     validated = np.where(valid[:, None], rewards[:, :count].mean(axis=1, dtype=np.float64), np.nan)
     violation_rate = np.where(valid, violated[:, :count].mean(axis=1, dtype=np.float64), np.nan)
     chosen, _ = select_front(validated, violation_rate, algorithm.config.tolerance)
-    measured = rewards[chosen, count:].mean(axis=1, dtype=np.float64)
-    return measured, int(valid.sum()) * count * algorithm.environment.rounds
+    return _MeasuredPoints(
+        rewards[chosen, count:].mean(axis=1, dtype=np.float64),
+        violated[chosen, count:].mean(axis=1, dtype=np.float64),
+        int(valid.sum()) * count * algorithm.environment.rounds,
+    )
 
 
-def _evaluate_on(
-    target: EvaluationTarget, algorithm: Algorithm, checkpoint: Checkpoint, seed: int
-) -> tuple[NDArray[np.float64], int]:
+def _evaluate_on(target: EvaluationTarget, algorithm: Algorithm, checkpoint: Checkpoint, seed: int) -> _MeasuredPoints:
     """Return the same as ``_evaluate_state``, measured on a target in batches, which limit memory."""
     validation = validate(algorithm, checkpoint, seed)
     if len(validation.chosen) == 0:
-        return np.zeros((0, 3)), validation.rounds
+        return _MeasuredPoints(np.zeros((0, 3)), np.zeros(0), validation.rounds)
     keys = episode_keys(target.seeds)
-    batches = evaluate_policies(Environment(target.system), validation.policies, keys, validation.chosen)
-    return np.concatenate([means.reward.mean(axis=1) for means in batches]), validation.rounds
+    batches = list(evaluate_policies(Environment(target.system), validation.policies, keys, validation.chosen))
+    return _MeasuredPoints(
+        np.concatenate([means.reward.mean(axis=1) for means in batches]),
+        np.concatenate([means.violated_any.mean(axis=1) for means in batches]),
+        validation.rounds,
+    )
 
 
 @eqx.filter_jit

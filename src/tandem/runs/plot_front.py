@@ -14,9 +14,10 @@ from matplotlib.ticker import MaxNLocator
 
 from tandem.errors import InputError
 from tandem.io.atomic import atomic_write
+from tandem.learn.validation import within_tolerance
 from tandem.objectives import AXIS_LABELS
 from tandem.pareto import nondominated_indices
-from tandem.runs.front import EXTREMES, KNEE, Front, Values, landmarks, selectable_points
+from tandem.runs.front import EXTREMES, KNEE, Front, Values, landmarks
 
 ACCURACY, LATENCY, ENERGY = range(3)
 # The good end of each objective is bright.
@@ -57,8 +58,9 @@ class _Points(NamedTuple):
 
     @classmethod
     def from_front(cls, front: Front, tolerance: float) -> _Points:
-        unsafe = np.flatnonzero(np.isnan(selectable_points(front, tolerance)).any(axis=1))
-        best = np.setdiff1d(nondominated_indices(front.points), unsafe)
+        safe = within_tolerance(front.violation_rate, tolerance)
+        unsafe = np.flatnonzero(~safe)
+        best = nondominated_indices(np.where(safe[:, None], front.points, np.nan))
         dominated = np.setdiff1d(np.arange(len(front.policies)), [*best, *unsafe])
         size = 46.0 if len(front.policies) <= FEW else 24.0
         indices = [policy.index for policy in front.policies]
@@ -145,7 +147,7 @@ def _draw_legend(axes: Axes, points: _Points) -> None:
     if len(points.dominated):
         handles.append(_handle(f"dominated on these seeds ({len(points.dominated)})", "o", 7, DOMINATED, DOMINATED))
     if len(points.unsafe):
-        handles.append(_handle(f"too often in violation ({len(points.unsafe)})", "x", 6, "none", UNSAFE))
+        handles.append(_handle(f"too often in violation, not counted ({len(points.unsafe)})", "x", 6, "none", UNSAFE))
     axes.legend(handles=handles, loc="center", ncols=3, frameon=False, fontsize=9.5, columnspacing=2.2)
 
 

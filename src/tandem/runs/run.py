@@ -127,7 +127,7 @@ def open_run(path: str | Path, *, build_system: SystemBuilder = build_system) ->
     scenario = read_scenario(folder)
     options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
     algorithm = get_algorithm(record.algorithm)(Environment(build_system(scenario)), options)
-    front = _read_front(folder)
+    front = _read_front(folder, options.tolerance)
     stored = _read_policies(folder, algorithm)
     count = int(jax.tree.leaves(eqx.filter(stored, eqx.is_array))[0].shape[0])
     if any(not 0 <= policy.network < count for policy in front.policies):
@@ -153,7 +153,7 @@ def front_document(front: Front, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _read_front(folder: Path) -> Front:
+def _read_front(folder: Path, tolerance: float) -> Front:
     path = folder / FRONT
     document = read_json(path)
     try:
@@ -161,6 +161,7 @@ def _read_front(folder: Path) -> Front:
         front = Front(
             tuple(PolicyRecord.from_document(policy) for policy in document["policies"]),
             (float(reference["accuracy"]), float(reference["latency_s"]), float(reference["energy_j"])),
+            tolerance,
         )
         numbered = [policy.index for policy in front.policies] == list(range(len(front.policies)))
         whole = len(front.policies) > 0 and numbered and bool(np.isfinite(front.points).all())

@@ -80,7 +80,7 @@ class RunRecord(BaseModel):
     hypervolume: float | None = None
     sparsity: float | None = None
     violation_rate: float | None = None  # share of all measured rounds
-    within_tolerance: bool | None = None  # false if every candidate violated constraints more often than tolerated
+    within_tolerance: bool | None = None  # false if no candidate was in validation; the run then has a single policy
 
     @computed_field  # type: ignore[prop-decorator]
     @property

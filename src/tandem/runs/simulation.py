@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import scipy.special
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.environment import Environment
@@ -65,10 +65,16 @@ class Simulation:
             "dropped_requests": float(self.dropped_requests.mean()),
             "made_samples": float(self.made_samples.mean()),
             "discarded_samples": float(self.discarded_samples.mean()),
-            "discarded_share": float(self.discarded_samples.sum() / max(self.made_samples.sum(), 1e-30)),
+            "discarded_share": discarded_share(self.discarded_samples, self.made_samples),
             "trainers_per_round": float(self.trainers.mean()),
             "round_s": float(self.round_s.mean()),
         }
+
+
+def discarded_share(discarded: ArrayLike, made: ArrayLike) -> float:
+    """Return the share of the samples made that were discarded, over all seeds; 0 if none was made."""
+    total = float(np.sum(np.asarray(made, np.float64)))
+    return float(np.sum(np.asarray(discarded, np.float64))) / total if total > 0 else 0.0
 
 
 def half_width(by_seed: Values) -> list[float | None]:

@@ -14,11 +14,13 @@ from tandem.cli.formatting import count, format_objectives, make_console, plural
 from tandem.cli.options import JsonOption, RunArgument, SetOption, check_writable, print_json
 from tandem.cli.progress import progress_callback
 from tandem.experiments.reference_front import reference_hypervolume
+from tandem.learn.validation import within_tolerance
 from tandem.objectives import AXIS_LABELS
 from tandem.rng import EVALUATION_SEED_START
 from tandem.runs.evaluation import Evaluation, evaluate_to
+from tandem.runs.front import describe_discarded
 
-NUMBERS = ("policy", *AXIS_LABELS, "violations", "would add")
+NUMBERS = ("policy", *AXIS_LABELS, "violations", "discarded", "would add")
 
 
 def evaluate(
@@ -44,8 +46,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run's front on new seeds, or on a changed scenario.
 
-    Reports hypervolume with its 95 % confidence interval, sparsity, violations and the best policies. With --set the
-    policies are evaluated on a changed scenario, such as a larger fleet, without further training.
+    Reports hypervolume with its 95 % confidence interval, sparsity, violations, discarded samples and the best
+    policies. With --set the policies are evaluated on a changed scenario, such as a larger fleet, without further
+    training.
     """
     if json_file is not None:
         check_writable(json_file, "--json-file")
@@ -95,7 +98,7 @@ def _print(evaluation: Evaluation, document: dict[str, Any]) -> None:
     print_table(out, _heuristics(evaluation), NUMBERS)
     outside = [heuristic.name for heuristic in evaluation.heuristics if heuristic.outside]
     summary = f"The front does not dominate {', '.join(outside)}; the table shows how much hypervolume each would add."
-    out.print(summary if outside else "The front dominates all heuristics.", highlight=False)
+    out.print(summary if outside else _dominated(evaluation), highlight=False)
 
 
 def _measures(evaluation: Evaluation, document: dict[str, Any]) -> Table:
@@ -116,13 +119,26 @@ def _measures(evaluation: Evaluation, document: dict[str, Any]) -> Table:
         "expected utility", f"{document['expected_utility']:.4g}", "0 at the reference point, 1 at the ideal point"
     )
     number = len(evaluation.front.policies)
-    table.add_row("not dominated", str(document["cardinality"]), f"of {number}")
-    tolerated = f"of {number}, in violation in at most {evaluation.tolerance:.3%} of rounds".replace(".000%", " %")
-    table.add_row("within tolerance", str(evaluation.safe), tolerated)
+    table.add_row("not dominated", str(document["cardinality"]), f"of {evaluation.safe}")
+    tolerated = f"of {number}, in violation in at most {100 * evaluation.tolerance:g} % of rounds"
+    others = "" if evaluation.safe == number else "; only these count in the rows above"
+    table.add_row("within tolerance", str(evaluation.safe), f"{tolerated}{others}")
     rates = document["worst_violation_rate"]
     broken = ", ".join(f"{name} {rate:.2%}" for name, rate in rates.items() if name != "all" and rate > 0)
     table.add_row("worst violation rate", f"{rates['all']:.2%}", broken)
+    if evaluation.front.discards or not document["keeps_samples"]:
+        table.add_row("discarded samples", describe_discarded(evaluation.front), "share of those made")
     return table
+
+
+def _dominated(evaluation: Evaluation) -> str:
+    """Return the sentence for a front to which no heuristic would add hypervolume."""
+    allowed = within_tolerance([heuristic.violation_rate for heuristic in evaluation.heuristics], evaluation.tolerance)
+    if allowed.all():
+        return "The front dominates all heuristics."
+    if allowed.any():
+        return "The front dominates all heuristics that are within the tolerance."
+    return "No heuristic is within the tolerance."
 
 
 def _landmarks(evaluation: Evaluation) -> list[dict[str, str]]:
@@ -132,6 +148,7 @@ def _landmarks(evaluation: Evaluation) -> list[dict[str, str]]:
             "policy": str(policy.index),
             **format_objectives(policy.objectives, policy.half_width),
             "violations": f"{policy.violation_rate:.2%}",
+            **({"discarded": f"{policy.discarded_share:.1%}"} if evaluation.front.discards else {}),
         }
         for name, policy in evaluation.landmarks.items()
     ]

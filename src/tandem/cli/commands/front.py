@@ -14,11 +14,20 @@ from tandem.cli.options import JsonOption, RunArgument, check_writable, print_js
 from tandem.cli.progress import spinner
 from tandem.errors import InputError, did_you_mean
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS, OBJECTIVE_LABELS
-from tandem.runs.front import PolicyRecord, landmarks, representatives, sorted_by, write_front_csv
+from tandem.runs.front import (
+    PolicyRecord,
+    describe_discarded,
+    describe_tolerance,
+    keeps_samples,
+    landmarks,
+    representatives,
+    sorted_by,
+    write_front_csv,
+)
 from tandem.runs.plot_front import write_front_figure
 from tandem.runs.run import Run
 
-NUMBERS = ("policy", *AXIS_LABELS, "violations")
+NUMBERS = ("policy", *AXIS_LABELS, "violations", "discarded")
 SPARE = ("improved", "stage", "weights (%)")
 SHOWN = 12  # policies, unless --all
 
@@ -72,6 +81,8 @@ def front(
                 "policies": [policy.document() for policy in policies],
                 "hypervolume": opened.front.hypervolume,
                 "sparsity": opened.front.sparsity,
+                "tolerance": opened.front.tolerance,
+                "within_tolerance": int(opened.front.counted.sum()),
                 "reference": dict(zip(OBJECTIVE_KEYS, opened.front.reference, strict=True)),
                 "csv": None if table is None else str(table),
                 "figure": None if drawing is None else str(drawing),
@@ -116,6 +127,9 @@ def _print(run: Run, policies: list[PolicyRecord]) -> None:
     if not any(policy.improved for policy in policies):  # only some algorithms improve one objective at a time
         for row in rows:
             del row["improved"]
+    if not run.front.discards:
+        for row in rows:
+            del row["discarded"]
     print_table(out, rows, NUMBERS, [name for name in SPARE if name in rows[0]])
     accuracy, latency_s, energy_j = run.front.reference
     number = len(run.front.policies)
@@ -126,6 +140,11 @@ def _print(run: Run, policies: list[PolicyRecord]) -> None:
         "confidence; weights are the preference (accuracy, latency, energy) that a policy was trained or asked for.",
         highlight=False,
     )
+    note = describe_tolerance(run.front)
+    if note is not None:
+        out.print(note, highlight=False)
+    if run.front.discards or not keeps_samples(run.system()):
+        out.print(f"Discarded samples, as a share of those made: {describe_discarded(run.front)}.", highlight=False)
 
 
 def _cells(policy: PolicyRecord, marks: list[str]) -> dict[str, str]:
@@ -133,6 +152,7 @@ def _cells(policy: PolicyRecord, marks: list[str]) -> dict[str, str]:
         "policy": str(policy.index),
         **format_objectives(policy.objectives, policy.half_width),
         "violations": f"{policy.violation_rate:.2%}",
+        "discarded": "" if policy.discarded_share is None else f"{policy.discarded_share:.1%}",
         "weights (%)": " ".join(f"{100 * weight:.0f}" for weight in policy.preference),
         "stage": policy.stage,
         "improved": (policy.improved or "").partition("_")[0],  # without its unit

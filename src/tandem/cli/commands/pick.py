@@ -13,7 +13,6 @@ from tandem.api import open_run
 from tandem.cli.formatting import format_objectives, make_console, plural_policies
 from tandem.cli.options import JsonOption, PreferOption, RunArgument, parse_preference, print_json
 from tandem.errors import InputError
-from tandem.learn.validation import within_tolerance
 from tandem.objectives import OBJECTIVE_LABELS
 from tandem.pareto import Choice
 from tandem.pareto import pick as pick_policy
@@ -84,11 +83,13 @@ def _print(path: Path, run: Run, record: PolicyRecord, reason: str, lines: list[
     for label, value in format_objectives(record.objectives, record.half_width).items():
         table.add_row(label, value)
     table.add_row("rounds in violation", f"{record.violation_rate:.2%}")
+    if record.discarded_share:
+        table.add_row("samples discarded", f"{record.discarded_share:.1%}")
     out.print(table)
     out.print(reason, highlight=False)
-    allowed = within_tolerance(run.front.violation_rate, run.config.tolerance)
+    allowed = run.front.counted
     if not allowed.all():
-        rate = f"violations in more than {run.config.tolerance:.3g} of the rounds"
+        rate = f"violations in more than {run.front.tolerance:.3g} of the rounds"
         excluded = f"{plural_policies(int((~allowed).sum()))} with {rate} excluded."
         out.print(excluded if allowed.any() else f"Warning: every policy of this front has {rate}.", highlight=False)
     out.print("\nTo use it in Python:", highlight=False)

@@ -28,6 +28,7 @@ from tandem.learn.registry import (
     override_config,
 )
 from tandem.runs.callbacks import Callback, TensorBoard
+from tandem.runs.front import describe_discarded, describe_tolerance
 from tandem.runs.run import Run
 from tandem.runs.run_dir import RECORD, RunRecord, continue_with, read_record, read_scenario
 from tandem.runs.trainer import default_folder, override_shield
@@ -218,17 +219,23 @@ def _print(run: Run) -> None:
     table.add_row("sparsity", f"{document['sparsity']:.4g}")
     table.add_row("policies", f"{document['policies']}")
     table.add_row("rounds in violation", f"{document['violation_rate']:.2%}")
+    if run.front.discards:
+        table.add_row("discarded samples", f"{describe_discarded(run.front)} of those made")
     table.add_row("environment rounds", f"{document['rounds']:,}")
     table.add_row("time", format_duration(document["wall_s"]))
     table.add_row("rounds/s", f"{document['rounds_per_s'] or 0:,.0f}")
     console.print(table)
     if not document["within_tolerance"]:
+        advice = "Train longer." if run.system().shielded else "Train longer, or with --shield."
         console.print(
-            f"No policy stayed within the tolerance of {run.config.tolerance:.1%} rounds in violation; these come "
-            "closest. Train longer, or with --shield.",
+            f"In validation no policy was within the tolerance of {100 * run.config.tolerance:g} % of rounds in "
+            f"violation; the run has only the one with the lowest violation rate. {advice}",
             highlight=False,
             soft_wrap=True,
         )
+    note = describe_tolerance(run.front)
+    if note is not None:
+        console.print(note, highlight=False, soft_wrap=True)
     folder = shlex.quote(document["folder"])
     console.print(f"Written to {document['folder']}/", highlight=False, markup=False, soft_wrap=True)
     console.print(f"Next: tandem front {folder}, tandem pick {folder}", highlight=False, markup=False, soft_wrap=True)
