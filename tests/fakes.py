@@ -33,6 +33,7 @@ def fake_result(trial: Trial, hypervolume: float = 60.0, sparsity: float = 0.1) 
         cardinality=8,
         violation_rate=0.0,
         policies_within_tolerance=8,
+        discarded_share=0.0,
         training_violation_rate=0.0,
         late_violation_rate=0.0,
         front=front,

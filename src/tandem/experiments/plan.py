@@ -102,9 +102,16 @@ def make_report(plan: Plan, out: Path, results: Results) -> Report:
         f"Algorithms: {', '.join(label(name) for name in plan.algorithms)}; preset {scale.preset}.",
         "Hypervolume from the paper's reference point (accuracy 0, latency 5 s, energy 44 J), of deterministic "
         "policies on seeds that were used neither for training nor for selection; sparsity as defined in the paper.",
+        f"Delivered policies violate a constraint in {_highest('violation_rate', results)} of rounds and discard "
+        f"{_highest('discarded_share', results)} of samples, in the training where that is most.",
         *_task_facts(scale),
     )
     return Report("The paper's evaluation, reproduced", facts, tuple(sections))
+
+
+def _highest(metric: str, results: Results) -> str:
+    highest = max((getattr(result, metric) for result in results.values()), default=0.0)
+    return f"{100 * highest:.2g} %"
 
 
 def _task_facts(scale: Scale) -> list[str]:

@@ -20,8 +20,6 @@ from tandem.feel.environment import Environment
 from tandem.feel.state import FleetState, RoundOutcome
 from tandem.feel.types import Array
 from tandem.learn.registry import make_config
-from tandem.learn.validation import within_tolerance
-from tandem.pareto import cardinality
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.policy.rollout import rollout
 from tandem.rng import FINAL_EVALUATION_SEEDS
@@ -100,9 +98,10 @@ def make_result(trial: Trial, run: Run, target: EvaluationTarget | None) -> Tria
         hypervolume=front.hypervolume,
         sparsity=front.sparsity,
         expected_utility=utility(front),
-        cardinality=cardinality(front.points),
+        cardinality=front.cardinality,
         violation_rate=float(np.mean(front.violation_rate)),
-        policies_within_tolerance=int(np.sum(within_tolerance(front.violation_rate, run.config.tolerance))),
+        policies_within_tolerance=int(np.sum(front.counted)),
+        discarded_share=float(np.mean(front.discarded_share)),
         training_violation_rate=training_violation_rate,
         late_violation_rate=late_violation_rate,
         front=front.objectives,

@@ -105,6 +105,7 @@ class TrialResult:
     cardinality: int  # number of non-dominated policies
     violation_rate: float  # share of rounds with a violation, mean over the policies of the front
     policies_within_tolerance: int  # of the front
+    discarded_share: float  # samples discarded, as a share of those made, mean over the policies of the front
     training_violation_rate: float  # share of rounds with a violation, over the whole training
     late_violation_rate: float  # the same over the last tenth of the training
     front: Values = field(repr=False)  # [policies, 3] accuracy, latency (s), energy (J)
