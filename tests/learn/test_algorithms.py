@@ -313,6 +313,24 @@ def snapshots(number: int, base: float) -> Snapshot:
     return Snapshot(marks, moments, moments, jnp.tile(marks, (1, 3)), jnp.zeros(number, int), jnp.zeros(number, int))
 
 
+def test_s_ppo_without_an_archive_delivers_its_last_policies(tiny: Environment) -> None:
+    one = algorithm("s-ppo", tiny, archive_size=0)
+    *_, (checkpoint, _) = train(one, init_checkpoint(one, 0))
+    candidates = one.candidates(checkpoint.state)
+    assert int(candidates.valid.sum()) == one.max_candidates == 3
+    result = validate(one, checkpoint, 0)
+    assert set(np.asarray(candidates.owner)[result.chosen].tolist()) <= {1, 2, 3}
+
+
+@pytest.mark.parametrize("name", EVOLUTIONARY)
+def test_evolution_without_a_warm_start_has_one_step_of_it(name: str, tiny: Environment) -> None:
+    one = algorithm(name, tiny, warm_start=0.0)
+    assert one.stages[0].total_steps == 1
+    assert one.config.budget - 60 < rounds_planned(one) <= one.config.budget
+    with pytest.raises(InputError, match="give 260 or more"):
+        algorithm(name, tiny, warm_start=0.0, budget=200)
+
+
 def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
     empty = PolicyArchive.init(3, snapshots(2, 0.0))
     kept = empty.insert(snapshots(2, 10.0), jnp.asarray([[1.0, 0, 0], [0, 1.0, 0]]), jnp.ones(2, bool))

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.errors import InputError
 from tandem.experiments.plotting import EVOLVED, SCALARISED
 from tandem.experiments.scale import Scale
 from tandem.experiments.trial import Trial
-from tandem.learn.registry import make_config
 
 
 @dataclass(frozen=True)
@@ -25,14 +23,6 @@ class Version:
         """Return the trials on the paper's fleet, for all seeds."""
         return [scale.trial(self.algorithm, seed, **dict(self.config)) for seed in range(scale.seeds)]
 
-    def is_possible(self, preset: str) -> bool:
-        """Return whether the algorithm accepts the hyperparameters."""
-        try:
-            make_config(self.algorithm, preset, dict(self.config))
-        except InputError:
-            return False
-        return True
-
 
 PAPER_VERSIONS = (
     Version("S-PPO, its final policies only", SCALARISED, (("archive_size", 0),)),
@@ -40,6 +30,6 @@ PAPER_VERSIONS = (
 )
 
 
-def paper_versions(scale: Scale, algorithms: Sequence[str]) -> list[Version]:
-    """Return the paper's versions of the compared algorithms that can be trained."""
-    return [one for one in PAPER_VERSIONS if one.algorithm in algorithms and one.is_possible(scale.preset)]
+def paper_versions(algorithms: Sequence[str]) -> list[Version]:
+    """Return the paper's versions of the compared algorithms."""
+    return [one for one in PAPER_VERSIONS if one.algorithm in algorithms]

@@ -101,6 +101,13 @@ class PopulationConfig(AlgorithmConfig):
     num_envs: Count = 4
 
 
+class ScalarisedPPOConfig(PopulationConfig):
+    """Hyperparameters of S-PPO and R+PPO."""
+
+    # Without an archive only the last policies are candidates, as in the paper.
+    archive_size: Annotated[int, Field(ge=0, le=2000)] = 100
+
+
 class CMOPPOConfig(PopulationConfig):
     """Hyperparameters of C-MOPPO."""
 
@@ -130,7 +137,7 @@ class PGMORLConfig(PopulationConfig):
 class EvolutionConfig(PopulationConfig):
     """Hyperparameters of the evolutionary algorithms. Those of PPO are for the warm start."""
 
-    warm_start: Annotated[float, Field(gt=0, lt=1)] = 0.6  # share of the budget
+    warm_start: Annotated[float, Field(ge=0, lt=1)] = 0.6  # share of the budget; 0: one step, which observes the fleet
     population_size: Annotated[int, Field(ge=3, le=2000)] = 36  # policies in a generation
     episodes_per_eval: Count = 1  # episodes for each of them
     variation: Literal["differential", "simulated-binary"] = "differential"

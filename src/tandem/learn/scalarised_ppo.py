@@ -19,7 +19,7 @@ from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.feel.types import Array, RandomKey
 from tandem.learn.algorithm import NO_OBJECTIVE, Algorithm, Candidates, ChunkResult, Stage
-from tandem.learn.config import AlgorithmConfig, PopulationConfig, PPOConfig
+from tandem.learn.config import AlgorithmConfig, PopulationConfig, PPOConfig, ScalarisedPPOConfig
 from tandem.learn.policy_archive import PolicyArchive, make_snapshots
 from tandem.learn.ppo.population import population_mesh, train_population
 from tandem.learn.ppo.ppo import TrainingMetrics, TrainState, init_train_state
@@ -73,7 +73,7 @@ class ScalarisedPPO(Algorithm):
 
     name = "s-ppo"
     summary = "one policy for each of several fixed preferences, by PPO"
-    config_type: ClassVar[type[AlgorithmConfig]] = PopulationConfig
+    config_type: ClassVar[type[AlgorithmConfig]] = ScalarisedPPOConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "literal": LITERAL, "quick": {"budget": 200_000}}
     config: PopulationConfig
 
@@ -126,7 +126,9 @@ class ScalarisedPPO(Algorithm):
         ]
         train_states = tree_stack(members)
         objectives = jnp.full(len(members), NO_OBJECTIVE, jnp.int32)
-        archive = PolicyArchive.init(self.config.archive_size, make_snapshots(train_states, 0, objectives))
+        # Without an archive there is one slot, which is no candidate.
+        capacity = max(1, self.config.archive_size)
+        archive = PolicyArchive.init(capacity, make_snapshots(train_states, 0, objectives))
         return PopulationState(train_states, objectives, archive, keys[0])
 
     def _init_networks(self, keys: RandomKey) -> list[ActorCritic]:
@@ -149,7 +151,7 @@ class ScalarisedPPO(Algorithm):
             preferences=snapshots.preference,
             stage=snapshots.stage,
             objective=snapshots.objective,
-            valid=jnp.concatenate([archive.valid, jnp.ones(members, bool)]),
+            valid=jnp.concatenate([archive.valid & (self.config.archive_size > 0), jnp.ones(members, bool)]),
         )
 
 

@@ -95,7 +95,7 @@ class Threshold(Heuristic):
 
 
 class Urgency(Heuristic):
-    """Training by the ``trainers`` devices whose buffers are nearest to overflow, if they are at least half full.
+    """Training by the ``trainers`` devices whose buffers are nearest to overflow, if they are filled to ``fill``.
 
     The fill is D + F(Q), the data after one more round of serving, as a share of what the device may hold: D_max, or
     what it can train on within a round beside the uploads of the others. Without a shield this rule keeps C1 to C5

@@ -46,9 +46,8 @@ class HeuristicRecord:
     objectives: tuple[float, ...]  # accuracy, latency (s), energy (J)
     half_width: tuple[float | None, ...]  # of their 95 % confidence intervals
     violation_rate: float
-    outside: (
-        bool  # whether it is within the tolerance, and no policy that counts is at least as good in every objective
-    )
+    # Whether it is within the tolerance, and no policy that counts is at least as good in every objective.
+    outside: bool
     adds: float  # the hypervolume that the front would gain by it
 
     def document(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ CLAIMS = (
 
 def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
     """Return the trials of every algorithm on the paper's fleet, and those of the paper's versions."""
-    versions = [trial for version in paper_versions(scale, algorithms) for trial in version.trials(scale)]
+    versions = [trial for version in paper_versions(algorithms) for trial in version.trials(scale)]
     return [*scale.default_trials(algorithms), *versions]
 
 
@@ -81,7 +81,7 @@ def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path
         fronts.append(name | _metrics(result))
     versions = [
         {"version": version.label, "algorithm": trial.algorithm, "seed": trial.seed} | _metrics(results[trial])
-        for version in paper_versions(scale, algorithms)
+        for version in paper_versions(algorithms)
         for trial in version.trials(scale)
     ]
     return {NAME: policies, SUMMARY: fronts} | ({VERSIONS: versions} if versions else {})

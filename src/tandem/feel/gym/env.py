@@ -50,8 +50,8 @@ class FeelEnv(gymnasium.Env[NDArray[np.float32], Any]):
     ## Action Space
     With ``action_format="dict"``, a `Dict` of `train` (`MultiBinary(N)`), `power` and `frequency` (`Box(0, 1, (N,))`,
     from the device's lowest to its highest). With ``action_format="box"``, the same as one `Box(0, 1, (3N,))` in that
-    order, in which train means above 0.5. ``info["action_mask"]`` tells for each device whether it
-    may serve and whether it may train next: where only one of them is true, the shield replaces the other.
+    order, in which train means above 0.5. ``info["action_mask"]`` has two flags for each device:
+    whether it may serve and whether it may train next. If only one is true, the shield replaces the other mode.
 
     ## Reward Space
     A float32 vector of three, all maximised: mean accuracy of the service, minus mean latency (s), minus mean energy

@@ -71,14 +71,18 @@ class Evolution(ScalarisedPPO):
         config = self.config
         rounds, share = config.budget - self.validation_rounds, 1 - config.warm_start
         per_generation = config.population_size * config.episodes_per_eval * self.environment.rounds
-        needed = max(MIN_GENERATIONS * per_generation / share, self._rounds_per_step / config.warm_start)
+        fewest = MIN_GENERATIONS * per_generation
+        needed = max(fewest / share, fewest + self._rounds_per_step)
+        if config.warm_start > 0:
+            needed = max(needed, self._rounds_per_step / config.warm_start)
         if rounds < needed:
             raise InputError(
                 f"budget is {config.budget}, too few rounds for {MIN_GENERATIONS} generations ({per_generation} rounds "
                 f"each) beside a warm start and validation ({self.validation_rounds} rounds); give "
                 f"{self.validation_rounds + math.ceil(needed)} or more, or a smaller population_size."
             )
-        generations = max(MIN_GENERATIONS, int(share * rounds) // per_generation)
+        evolving = min(int(share * rounds), rounds - self._rounds_per_step)
+        generations = max(MIN_GENERATIONS, evolving // per_generation)
         evolution = Stage.from_steps("evolution", generations, per_generation)
         return self._initialisation(rounds - evolution.rounds), evolution
 
