@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.feel import Action, FleetState, RoundOutcome, System, build_system, reset, step
+from tandem.feel import Action, Environment, FleetState, RoundOutcome, System, build_system, reset, step
 from tandem.feel.channel import StaticChannel
 from tandem.scenario import load_scenario
 
@@ -244,6 +244,24 @@ def test_training_on_nothing_is_serving() -> None:
     _, outcome = play(system, state_with(system, data=(0, 8)), told((1, 1), (0, 1), (1, 0)))
     shows(outcome, duration_s=0.4 + 0.25, trained=[0, 1])
     broke(outcome, c4=(1, 0), c5=(0, 0))
+
+
+def test_the_penalty_of_a_violation_is_credited_to_the_fleet_or_to_its_cause() -> None:
+    # The round above: accuracies 0.5, latencies 2.8 and 2.4 s, energies 3.2 and 0.8 J. Device 0 violates C4.
+    system = hand_made()
+    _, outcome = play(system, state_with(system, data=(0, 8)), told((1, 0), (0, 0), (0.5, 0)))
+    environment = Environment(system)
+    np.testing.assert_allclose(environment.device_rewards(outcome), [PENALTY, PENALTY])
+    # What is missing to the penalty, twice (-0.1 - 0.5, -8 + 2.6, -50 + 2), is the reward of device 0.
+    by_device = environment.device_rewards(outcome, "device")
+    own = np.stack([outcome.accuracy, -outcome.latency_s, -outcome.energy_j], axis=-1)
+    np.testing.assert_allclose(by_device[1], own[1], rtol=1e-5)
+    np.testing.assert_allclose(by_device[0] - own[0], [-1.2, -10.8, -96.0], rtol=1e-5)
+    np.testing.assert_allclose(by_device.mean(axis=0), PENALTY, rtol=1e-5)
+    # Without a violation both are the objectives.
+    _, outcome = play(system, state_with(system, data=(0, 8)), told((0, 0), (0, 0), (0.5, 0)))
+    broke(outcome)
+    np.testing.assert_array_equal(environment.device_rewards(outcome, "device"), environment.device_rewards(outcome))
 
 
 def test_an_inference_longer_than_the_round_still_serves_all() -> None:

@@ -86,7 +86,7 @@ class Probe(Environment):
     def action_mask(self, state: ProbeState) -> jax.Array:
         return jnp.ones((1, 2), bool)
 
-    def device_rewards(self, outcome: ProbeOutcome) -> jax.Array:
+    def device_rewards(self, outcome: ProbeOutcome, violation_credit: str = "fleet") -> jax.Array:
         return outcome.objectives[None]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Float
 
-from tandem.feel import env, observation, shield
+from tandem.feel import env, observation, rewards, shield
 from tandem.feel.measured_accuracy import MeasuredAccuracy
 from tandem.feel.observation import Observation
-from tandem.feel.rewards import device_objectives
+from tandem.feel.rewards import ViolationCredit
 from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
 from tandem.feel.types import ActionMask, Array, Flag, RandomKey
@@ -68,6 +67,8 @@ class Environment(eqx.Module):
         """Return whether the episode is over."""
         return env.is_truncated(self.system, state)
 
-    def device_rewards(self, outcome: RoundOutcome) -> Float[Array, "devices 3"]:
-        """Return each device's reward: its objectives, or the penalty if violated. The mean is ``outcome.reward``."""
-        return jnp.where(outcome.violations.any(), self.system.penalty, device_objectives(outcome))
+    def device_rewards(
+        self, outcome: RoundOutcome, violation_credit: ViolationCredit = "fleet"
+    ) -> Float[Array, "devices 3"]:
+        """Return each device's reward: its objectives, and its part of the penalty. The mean is ``outcome.reward``."""
+        return rewards.device_rewards(outcome, self.system.penalty, violation_credit)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from tandem.feel.numerics import fleet_mean
 from tandem.feel.state import RoundOutcome
 from tandem.feel.types import Array, DeviceFlags, Flag, Objectives, PerDevice
+
+# The devices whose rewards contain the penalty of a round in violation: all of them, or those that cause the violation.
+ViolationCredit = Literal["fleet", "device"]
 
 
 def round_objectives(train: DeviceFlags, accuracy: PerDevice, latency_s: PerDevice, energy_j: PerDevice) -> Objectives:
@@ -33,3 +38,20 @@ def _shares(
 def reward(objectives: Objectives, violated: Flag, penalty: Objectives) -> Objectives:
     """Compute r = [r1, r2, r3] if every constraint holds, else [rho1, rho2, rho3]."""
     return jnp.where(violated, penalty, objectives)
+
+
+def device_rewards(
+    outcome: RoundOutcome, penalty: Objectives, violation_credit: ViolationCredit
+) -> Float[Array, "devices 3"]:
+    """Divide the reward of a round among the devices; the mean of their rewards is that of the round.
+
+    In a round in violation, ``fleet`` gives the penalty to every device, so a decision of one device does not change
+    the reward as long as another device violates a constraint. ``device`` gives every device its own objectives, and
+    what is missing to the penalty of the fleet to the devices that violate a constraint, in equal parts.
+    """
+    own, violated = device_objectives(outcome), outcome.violations.any()
+    if violation_credit == "fleet":
+        return jnp.where(violated, penalty, own)
+    causes = outcome.violations.by_device()
+    missing = (penalty - outcome.objectives) * (causes.shape[0] / jnp.maximum(jnp.sum(causes), 1))
+    return own + jnp.where(causes[:, None], missing, 0.0)

@@ -8,6 +8,7 @@ import equinox as eqx
 from pydantic import Field
 
 from tandem.feel.environment import Environment
+from tandem.feel.rewards import ViolationCredit
 from tandem.feel.types import Scalar
 from tandem.scenario.base import ConfigModel
 
@@ -41,6 +42,7 @@ class PPOConfig(eqx.Module):
     update_epochs: int = eqx.field(static=True)
     num_minibatches: int = eqx.field(static=True)
     ratio_scope: RatioScope = eqx.field(static=True)
+    violation_credit: ViolationCredit = eqx.field(static=True)
 
     def rounds_per_step(self, environment: Environment) -> int:
         """Return the environment rounds of one training step of one policy."""
@@ -58,6 +60,7 @@ class AlgorithmConfig(ConfigModel):
     clip_eps: Annotated[float, Field(gt=0, lt=1)] = 0.1  # epsilon of the clipped probability ratio
     ratio_scope: RatioScope = "device"  # scope of the probability ratio that is clipped
     shared_credit: Share = 0.3  # share of the other devices' advantages that a device's action is credited with
+    violation_credit: ViolationCredit = "fleet"  # devices that are credited with the penalty of a violation
     ent_coef: NonNegative = 0.03  # weight of the entropy in the loss
     vf_coef: NonNegative = 0.5  # weight of the value error in the loss
     max_grad_norm: Positive = 0.5  # larger gradients are scaled down to this norm
@@ -88,6 +91,7 @@ class AlgorithmConfig(ConfigModel):
             update_epochs=self.update_epochs,
             num_minibatches=self.num_minibatches,
             ratio_scope=self.ratio_scope,
+            violation_credit=self.violation_credit,
         )
 
 
@@ -113,10 +117,14 @@ class CMOPPOConfig(PopulationConfig):
 
     initialisation: Annotated[float, Field(gt=0, lt=1)] = 0.6  # share of the budget
     num_extended: Annotated[int, Field(ge=1, le=1000)] = 4  # N_ext, policies selected in each iteration
+    # New episodes for each policy of the archive and each initial policy before a selection; 0: no new evaluation.
+    selection_episodes: Annotated[int, Field(ge=0, le=1000)] = 2
     extension_steps: Count = 20  # K', training steps for each of them and each objective
     beta: Annotated[float, Field(gt=0, lt=1)] = 0.9
     mu: Positive = 80.0
     barrier: Literal["step", "selected", "none"] = "step"  # the policy whose returns define the constraints
+    # The ranges that normalise returns: from the reference point to the best conceivable values, or those of the front.
+    return_range: Literal["box", "front"] = "box"
 
 
 class PGMORLConfig(PopulationConfig):
@@ -156,6 +164,7 @@ class MOEADConfig(EvolutionConfig):
 class ConditionedPPOConfig(AlgorithmConfig):
     """Hyperparameters of preference-conditioned PPO."""
 
+    violation_credit: ViolationCredit = "device"
     dirichlet_alpha: Positive = 0.7  # of the Dirichlet distribution that preferences are sampled from
     width: Annotated[int, Field(ge=1, le=4096)] = 64  # of the network
     preference_divisions: Annotated[int, Field(ge=1, le=60)] = 19  # of the grid of preferences of the candidates

@@ -93,7 +93,13 @@ def train_step(
     preferences = sample_preferences(state, config, preference_key)
     keys = jax.random.split(rollout_key, config.num_envs)
     trajectory = parallel.all_gather(
-        collect_trajectories(environment, state.network, state.normaliser, *parallel.shard((preferences, keys)))
+        collect_trajectories(
+            environment,
+            state.network,
+            state.normaliser,
+            *parallel.shard((preferences, keys)),
+            config.violation_credit,
+        )
     )
     normaliser = state.normaliser.update(trajectory.features)
     own_advantages = compute_advantages(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from tandem.feel.environment import Environment
+from tandem.feel.rewards import ViolationCredit
 from tandem.feel.state import FleetState
 from tandem.feel.types import Array, RandomKey, Scalar
 from tandem.learn.ppo.gae import compute_gae
@@ -57,6 +58,7 @@ def collect_trajectories(
     normaliser: ObservationNormaliser,
     preferences: Float[Array, "episodes 3"],
     keys: RandomKey,
+    violation_credit: ViolationCredit = "fleet",
 ) -> Trajectory:
     """Simulate an episode for each preference and key, with sampled actions."""
 
@@ -69,7 +71,8 @@ def collect_trajectories(
             raw_action = action_dist.sample(jax.random.fold_in(action_key, state.round), features.action_mask)
             next_state, outcome = environment.step(state, raw_action.action())
             violated = outcome.violations.any().astype(float)
-            return next_state, (features, raw_action, environment.device_rewards(outcome), violated)
+            rewards = environment.device_rewards(outcome, violation_credit)
+            return next_state, (features, raw_action, rewards, violated)
 
         start = environment.reset(reset_key)
         last_state, history = jax.lax.scan(one_round, start, None, length=environment.rounds)
