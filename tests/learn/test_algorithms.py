@@ -1,6 +1,7 @@
 """Every algorithm of the registry keeps its budget and its word on seeds and checkpoints, and delivers a front."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -23,14 +24,15 @@ from tandem.learn.ppo.population import train_population
 from tandem.learn.ppo.ppo import TrainState
 from tandem.learn.ppo.rollout import collect_trajectories
 from tandem.learn.train_loop import abstract_state, is_finished
-from tandem.pareto import dominates
+from tandem.pareto import Archive, dominates, nondominated_indices
 from tandem.policy import DeepSetActorCritic, NeuralPolicy
+from tandem.policy.evaluate import rollout_stack
 from tandem.policy.networks import RandomModeActorCritic
 from tandem.policy.rollout import rollout_means
 from tandem.policy.running_stats import RunningStats
 from tandem.rng import SeedStream, stream_key
 from tandem.scenario import load_scenario
-from tandem.tree import tree_index, tree_stack
+from tandem.tree import tree_concat, tree_index, tree_stack
 
 KEY = jax.random.key(8)
 EPISODE = 10  # rounds
@@ -50,7 +52,7 @@ def algorithm(name: str, environment: Environment, **changes: Any) -> Algorithm:
     else:
         values |= {"budget": 900, "num_preferences": 3, "archive_size": 6}
     if name == "c-moppo":
-        values |= {"num_extended": 1, "extension_steps": 2}
+        values |= {"budget": 1500, "num_extended": 1, "extension_steps": 2, "selection_episodes": 1}
     if name == "pg-morl":
         values |= {
             "num_tasks": 2,
@@ -298,12 +300,50 @@ def test_candidates_say_where_they_come_from(name: str, runs: dict[str, Run]) ->
     np.testing.assert_allclose(np.asarray(candidates.preferences)[valid].sum(axis=1), 1.0, atol=1e-5)
     if name == "c-moppo":
         assert np.all((objectives == -1) == (stages == 0))
-        assert sorted(objectives[-3:]) == [0, 1, 2]  # the last population: a direction each
+        assert sorted(objectives[-6:-3]) == [0, 1, 2]  # the last population: a direction each
+        assert np.all(stages[-3:] == 0)  # the initial policies
     else:
         assert np.all(objectives == -1)
         assert len(one.stages) > 1 or np.all(stages == 0)
     if name == "pg-morl":
         assert np.all(stages[-2:] == len(one.stages) - 1)
+
+
+def test_the_initial_policies_of_c_moppo_stay_candidates(runs: dict[str, Run]) -> None:
+    one, checkpoints, _ = runs["c-moppo"]
+    assert len(one.stages) == 3
+    initialised = next(now for now in checkpoints if now.chunk == one.stages[0].chunks)
+    candidates = one.candidates(checkpoints[-1].state)
+    assert len(candidates.valid) == one.max_candidates
+    last = jax.tree.map(lambda leaf: leaf[-3:] if eqx.is_array(leaf) else leaf, candidates)
+    assert_equal(last.networks, initialised.state.train_states.network)
+    assert np.all(np.asarray(last.valid))
+
+
+def test_c_moppo_selects_by_new_episodes_and_from_the_initial_policies(runs: dict[str, Run]) -> None:
+    one, checkpoints, _ = runs["c-moppo"]
+    initialised = next(now for now in checkpoints if now.chunk == one.stages[0].chunks).state
+    # An archive with one lucky policy, whose episodes had rewards that it will not have again.
+    archive = initialised.policy_archive
+    lucky = jnp.argmax(archive.archive.valid)
+    points = jnp.full_like(archive.archive.points, -jnp.inf).at[lucky].set(jnp.asarray([1.0, 0.0, 0.0]))
+    only = archive.archive.valid & (jnp.arange(archive.archive.capacity) == lucky)
+    archive = PolicyArchive(Archive(points, only, archive.archive.ids), archive.kept, archive.times_extended)
+    extending = one.begin_stage(1, replace(initialised, policy_archive=archive))
+    found = extending.policy_archive
+    assert int(found.archive.size) >= 1
+    pool = tree_concat(archive.kept, extending.initial)
+    keys = jax.random.split(jax.random.split(initialised.key, 3)[2], one.config.selection_episodes)
+    policies = NeuralPolicy(pool.network, pool.normaliser, pool.preference, "stochastic")
+    rewards = np.asarray(rollout_stack(one.environment, policies, keys).reward).mean(axis=1)
+    able = np.flatnonzero(np.concatenate([only, np.ones(3, bool)]))
+    expected = able[nondominated_indices(rewards[able])]
+    kept = np.asarray(found.archive.points)[np.asarray(found.archive.valid)]
+    np.testing.assert_allclose(np.sort(kept, axis=0), np.sort(rewards[expected], axis=0), rtol=1e-5)
+    # The stored networks are those of the points.
+    for slot in np.flatnonzero(np.asarray(found.archive.valid)):
+        index = expected[np.argmin(np.abs(rewards[expected] - np.asarray(found.archive.points)[slot]).sum(axis=1))]
+        assert_equal(tree_index(found.kept.network, slot), tree_index(pool.network, index))
 
 
 def snapshots(number: int, base: float) -> Snapshot:

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tandem.feel import Environment, build_system
-from tandem.learn.cmoppo import CMOPPO, normalisation_ranges
+from tandem.learn.cmoppo import CMOPPO, box_ranges, front_ranges
 from tandem.learn.config import CMOPPOConfig
 from tandem.learn.ppo.surrogate import (
     BARRIER_LINEAR_BELOW,
@@ -146,7 +146,7 @@ def test_a_front_of_one_policy_has_ranges_too(point: tuple[float, float, float])
 
 
 def _check_ranges(archive: Archive) -> None:
-    low, span = normalisation_ranges(archive)
+    low, span = front_ranges(archive)
     points = np.asarray(archive.points)[np.asarray(archive.valid)]
     returns = np.asarray(constrained(low=low, span=span).normalise(jnp.asarray(points)))
     assert np.all(returns > 0.05)
@@ -155,6 +155,21 @@ def _check_ranges(archive: Archive) -> None:
     # Where policies differ by more than a trifle, the best counts as 1.
     wide = np.ptp(points, axis=0) > 0.01 * np.abs(points).max(axis=0) + 1e-3
     np.testing.assert_allclose(returns.max(axis=0)[wide], 1.0, rtol=1e-3)
+
+
+def test_the_box_goes_from_the_reference_point_to_the_best_and_contains_every_policy() -> None:
+    reference = jnp.asarray([0.0, -5.0, -44.0])
+    inside = jnp.asarray([[0.5, -3.0, -20.0], [0.3, -2.0, -10.0]])
+    archive, _ = insert(Archive.init(4), inside, jnp.arange(2))
+    low, span = box_ranges(archive, reference)
+    np.testing.assert_allclose(low, reference)
+    np.testing.assert_allclose(low + span, [1.0, 0.0, 0.0], atol=1e-5)
+    # A policy in violation is below the reference point. It is normalised to a positive return too.
+    below = jnp.concatenate([inside, jnp.asarray([[0.6, -7.0, -30.0]])])
+    archive, _ = insert(Archive.init(4), below, jnp.arange(3))
+    low, span = box_ranges(archive, reference)
+    assert np.all((np.asarray(below) - np.asarray(low)) / np.asarray(span) > 0)
+    np.testing.assert_allclose(low + span, [1.0, 0.0, 0.0], atol=1e-5)
 
 
 ARMS = np.array([[1.0, 0.1, 0.2], [0.2, 1.0, 0.3], [0.1, 0.3, 1.0], [0.7, 0.6, 0.1], [0.5, 0.5, 0.5]])

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs import Run, read_record, resume, simulate
 from tandem.runs.evaluation import evaluate_to
 from tandem.runs.front import selectable_points
-from tandem.runs.migrations import ALGORITHMS_1, FORMAT, MIGRATIONS, migrate_record
+from tandem.runs.migrations import ALGORITHMS_1, CMOPPO_2, FORMAT, HYPERPARAMETERS_2, MIGRATIONS, migrate_record
 from tandem.runs.run_dir import list_runs, read_scenario
 
 FORMAT_1 = Path(__file__).parent / "data" / "format1"
@@ -63,8 +64,22 @@ def test_every_hyperparameter_of_format_1_is_translated(algorithm: str) -> None:
         config = config_from_document(migrated["algorithm"], migrated["config"], "run.json")
         assert config.budget == options["rounds"]
         changed = {"budget": options["rounds"], "num_envs": options["episodes"]}  # in the preset quick
-        expected = make_config(migrated["algorithm"], migrated["preset"], changed)
+        changed |= HYPERPARAMETERS_2 | (CMOPPO_2 if algorithm == "c-moppo" else {})
+        expected = make_config(migrated["algorithm"], migrated["preset"], {**changed, **_archive(options)})
         assert config == expected
+
+
+def _archive(options: dict[str, Any]) -> dict[str, Any]:
+    """The size of the archive, which the preset quick of C-MOPPO has changed since format 1."""
+    return {"archive_size": options["archive"]} if "archive" in options else {}
+
+
+def test_a_run_of_format_2_has_the_hyperparameters_that_it_was_trained_with() -> None:
+    record = {"format": 2, "algorithm": "c-moppo", "config": {"beta": 0.5}}
+    config = migrate_record(record, Path("run.json"))["config"]
+    assert config == {"beta": 0.5, "selection_episodes": 0, "return_range": "front", "violation_credit": "fleet"}
+    record = {"format": 2, "algorithm": "pc-ppo", "config": {}}
+    assert migrate_record(record, Path("run.json"))["config"] == {"violation_credit": "fleet"}
 
 
 def test_an_unfinished_run_of_format_1_is_not_continued(tmp_path: Path) -> None:

@@ -35,12 +35,13 @@ class Stage:
     chunks: int
     steps: int  # in each chunk
     rounds_per_step: int  # environment rounds of all policies together
+    rounds_before: int = 0  # environment rounds before the first step, such as those that evaluate an archive
 
     @classmethod
-    def from_steps(cls, name: str, steps: int, rounds_per_step: int) -> Stage:
+    def from_steps(cls, name: str, steps: int, rounds_per_step: int, rounds_before: int = 0) -> Stage:
         """Divide steps into chunks of equal length, without the remainder, since another length would compile again."""
         chunk = max(1, steps // CHUNKS_PER_STAGE)
-        return cls(name, steps // chunk, chunk, rounds_per_step)
+        return cls(name, steps // chunk, chunk, rounds_per_step, rounds_before)
 
     @property
     def total_steps(self) -> int:
@@ -50,7 +51,7 @@ class Stage:
     @property
     def rounds(self) -> int:
         """The number of environment rounds of the whole stage."""
-        return self.total_steps * self.rounds_per_step
+        return self.rounds_before + self.total_steps * self.rounds_per_step
 
 
 class ChunkResult(eqx.Module):

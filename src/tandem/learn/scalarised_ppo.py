@@ -20,7 +20,7 @@ from tandem.feel.environment import Environment
 from tandem.feel.types import Array, RandomKey
 from tandem.learn.algorithm import NO_OBJECTIVE, Algorithm, Candidates, ChunkResult, Stage
 from tandem.learn.config import AlgorithmConfig, PopulationConfig, PPOConfig, ScalarisedPPOConfig
-from tandem.learn.policy_archive import PolicyArchive, make_snapshots
+from tandem.learn.policy_archive import PolicyArchive, Snapshot, make_snapshots
 from tandem.learn.ppo.population import population_mesh, train_population
 from tandem.learn.ppo.ppo import TrainingMetrics, TrainState, init_train_state
 from tandem.learn.ppo.surrogate import ScalarisedSurrogate
@@ -139,11 +139,10 @@ class ScalarisedPPO(Algorithm):
         return run_population_steps(self.environment, state, self.ppo_config(stage), number, self.stages[stage].steps)
 
     def candidates(self, state: PopulationState) -> Candidates:
-        """Return every policy of the archive, and the current population."""
+        """Return every policy of the archive, and those beside it."""
         kept, archive = state.policy_archive.kept, state.policy_archive.archive
-        last = make_snapshots(state.train_states, len(self.stages) - 1, state.objectives)
-        snapshots = tree_concat(kept, last)
-        members = tree_length(state.train_states)
+        others = self.candidates_beside_archive(state)
+        snapshots, members = tree_concat(kept, others), tree_length(others)
         return Candidates(
             networks=snapshots.network,
             normalisers=snapshots.normaliser,
@@ -153,6 +152,10 @@ class ScalarisedPPO(Algorithm):
             objective=snapshots.objective,
             valid=jnp.concatenate([archive.valid & (self.config.archive_size > 0), jnp.ones(members, bool)]),
         )
+
+    def candidates_beside_archive(self, state: PopulationState) -> Snapshot:
+        """Return the candidates that the archive may not contain: the current population."""
+        return make_snapshots(state.train_states, len(self.stages) - 1, state.objectives)
 
 
 class RandomModePPO(ScalarisedPPO):

@@ -100,7 +100,7 @@ def rounds_done(algorithm: Algorithm, checkpoint: Checkpoint) -> int:
     """Return the environment rounds of training since the start."""
     stage = algorithm.stages[checkpoint.stage]
     earlier = sum(stage.rounds for stage in algorithm.stages[: checkpoint.stage])
-    return earlier + checkpoint.chunk * stage.steps * stage.rounds_per_step
+    return earlier + stage.rounds_before + checkpoint.chunk * stage.steps * stage.rounds_per_step
 
 
 def select_run(checkpoint: Checkpoint, index: int) -> Checkpoint:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 Document = dict[str, Any]
 
 
@@ -115,4 +115,23 @@ def _scenario_1(fields: Mapping[str, Any]) -> list[str]:
     return [*renamed, "limits.overflow=discard"]
 
 
-MIGRATIONS: dict[int, Migration] = {1: Migration(_record_1, _scenario_1)}
+# Format 2 had no choice of these hyperparameters; all runs behaved as follows.
+HYPERPARAMETERS_2 = {"violation_credit": "fleet"}
+CMOPPO_2 = {"selection_episodes": 0, "return_range": "front"}
+
+
+def _record_2(document: Document) -> Document:
+    """Convert a run.json of format 2."""
+    config = document.get("config")
+    if not isinstance(config, dict):
+        return document
+    implied = HYPERPARAMETERS_2 | (CMOPPO_2 if document.get("algorithm") == "c-moppo" else {})
+    return {**document, "config": {**implied, **config}}
+
+
+def _scenario_2(fields: Mapping[str, Any]) -> list[str]:
+    """Convert a scenario.yaml of format 2, which has the same fields."""
+    return []
+
+
+MIGRATIONS: dict[int, Migration] = {1: Migration(_record_1, _scenario_1), 2: Migration(_record_2, _scenario_2)}

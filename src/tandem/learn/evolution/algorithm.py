@@ -27,16 +27,13 @@ from tandem.learn.config import AlgorithmConfig, EvolutionConfig, MOEADConfig
 from tandem.learn.evolution.operators import DifferentialEvolution, SimulatedBinaryCrossover, VariationOperator
 from tandem.learn.evolution.param_vector import from_param_vector, param_scale, to_param_vector
 from tandem.learn.evolution.selection import Decomposition, NonDominatedSorting, Offspring, Selection, run_generation
-from tandem.learn.policy_archive import PolicyArchive, Snapshot, make_snapshots
-from tandem.learn.ppo.population import BY_MEMBER
+from tandem.learn.policy_archive import PolicyArchive, Snapshot, evaluate_snapshots, make_snapshots
 from tandem.learn.ppo.ppo import TrainingMetrics
 from tandem.learn.scalarised_ppo import PopulationState, ScalarisedPPO
 from tandem.pareto import crowding_distance, interior_simplex
-from tandem.policy.evaluate import rollout_stack
 from tandem.policy.networks import ActorCritic
-from tandem.policy.neural_policy import NeuralPolicy
 from tandem.policy.rollout import EpisodeMeans
-from tandem.tree import REPLICATED, member_mesh, replicate, tree_concat, tree_index
+from tandem.tree import member_mesh, replicate, tree_concat, tree_index
 
 MIN_GENERATIONS = 2  # the first only evaluates the policies of the warm start
 VARIATIONS: dict[str, type[VariationOperator]] = {
@@ -222,7 +219,7 @@ def _run_generations(
             return _with_genes(base, offspring.genes, jnp.where(first, base.stage, stage))
 
         def evaluate(offspring: Offspring) -> tuple[Float[Array, "members 3"], EpisodeMeans]:
-            means = _evaluate(environment, make_children(offspring), keys, mesh)
+            means = evaluate_snapshots(environment, make_children(offspring), keys, mesh)
             return jnp.mean(means.reward, axis=1), means
 
         result, means = run_generation(selection, variation, evaluate, genes, state.points, breeding_key)
@@ -238,18 +235,3 @@ def _run_generations(
     state = replicate(eqx.combine(arrays, rest), mesh)
     archive = state.policy_archive.archive
     return state, ChunkResult(archive.points, archive.valid, TrainingMetrics(jnp.mean(violation_rates)))
-
-
-def _evaluate(environment: Environment, members: Snapshot, keys: RandomKey, mesh: Mesh) -> EpisodeMeans:
-    """Simulate an episode for every policy, in its deployed form, and every key; means, [members, keys, ...]."""
-    policies = NeuralPolicy(members.network, members.normaliser, members.preference)
-    arrays, rest = eqx.partition(policies, eqx.is_array)
-
-    def evaluate(arrays: NeuralPolicy, keys: RandomKey) -> EpisodeMeans:
-        return rollout_stack(environment, eqx.combine(arrays, rest), keys)
-
-    if mesh.size > 1:
-        evaluate = jax.shard_map(
-            evaluate, mesh=mesh, in_specs=(BY_MEMBER, REPLICATED), out_specs=BY_MEMBER, check_vma=False
-        )
-    return evaluate(arrays, keys)
