@@ -61,7 +61,7 @@ def zoom_to_leaders(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
     """Limit the axis to the lines near the top, and annotate the lines below it."""
     best = max(max(line) for line in lines.values())
     far = {name: line for name, line in lines.items() if fmean(line) < FAR_BELOW * best}
-    if not far:
+    if not far or len(far) == len(lines):
         return
     near = [value for name, line in lines.items() if name not in far for value in line]
     margin = 0.07 * (max(near) - min(near))

@@ -1,4 +1,4 @@
-"""The paper's versions of baselines where ours have more: rows beside our versions, with the same budget."""
+"""Versions of algorithms: rows with changed hyperparameters beside our defaults, with the same budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.experiments.plotting import EVOLVED, SCALARISED
+from tandem.experiments.plotting import EVOLVED, OURS, PROPOSED, SCALARISED
 from tandem.experiments.scale import Scale
 from tandem.experiments.trial import Trial
 
@@ -19,9 +19,9 @@ class Version:
     algorithm: str
     config: tuple[tuple[str, Any], ...]  # changes to the hyperparameters of the scale
 
-    def trials(self, scale: Scale) -> list[Trial]:
-        """Return the trials on the paper's fleet, for all seeds."""
-        return [scale.trial(self.algorithm, seed, **dict(self.config)) for seed in range(scale.seeds)]
+    def trials(self, scale: Scale, **setting: Any) -> list[Trial]:
+        """Return the trials for all seeds, on the paper's fleet or in a setting (arguments of ``Scale.trial``)."""
+        return [scale.trial(self.algorithm, seed, **setting, **dict(self.config)) for seed in range(scale.seeds)]
 
 
 PAPER_VERSIONS = (
@@ -29,7 +29,13 @@ PAPER_VERSIONS = (
     Version("MOEA/D without a warm start", EVOLVED, (("warm_start", 0.0),)),
 )
 
+# Without a shield, PC-PPO credits the penalty of a violation to its causes, and the paper's algorithms to the fleet.
+CREDIT_VERSIONS = (
+    Version("PC-PPO, penalty credited to the fleet", OURS, (("violation_credit", "fleet"),)),
+    Version("C-MOPPO, penalty credited to its causes", PROPOSED, (("violation_credit", "device"),)),
+)
 
-def paper_versions(algorithms: Sequence[str]) -> list[Version]:
-    """Return the paper's versions of the compared algorithms."""
-    return [one for one in PAPER_VERSIONS if one.algorithm in algorithms]
+
+def select_versions(versions: Sequence[Version], algorithms: Sequence[str]) -> list[Version]:
+    """Return the versions of the compared algorithms."""
+    return [one for one in versions if one.algorithm in algorithms]

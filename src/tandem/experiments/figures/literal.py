@@ -29,8 +29,10 @@ from tandem.experiments.scale import Hardness, Scale
 from tandem.experiments.sweep_results import HYPERVOLUME
 from tandem.experiments.tables import Data, Rows, Samples, X, group_rows
 from tandem.experiments.trial import Trial
+from tandem.experiments.versions import CREDIT_VERSIONS, Version, select_versions
 
 NAME, TITLE = "literal", "The paper's setting: penalties instead of a shield"
+VERSIONS = f"{NAME}-versions"
 METRICS = (
     HYPERVOLUME,
     "sparsity",
@@ -60,35 +62,47 @@ GOALS = (
 
 
 def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
-    """Return the trials of every algorithm without a shield, at every size and hardness."""
-    return [trial for _, trial in _settings(scale, algorithms)]
+    """Return the trials of every algorithm and version without a shield, at every size and hardness."""
+    versions = [*_defaults(algorithms), *select_versions(CREDIT_VERSIONS, algorithms)]
+    return [trial for _, _, trial in _settings(scale, versions)]
 
 
-def _settings(scale: Scale, algorithms: Algorithms) -> list[tuple[Hardness, Trial]]:
+def _defaults(algorithms: Algorithms) -> list[Version]:
+    return [Version(algorithm, algorithm, ()) for algorithm in algorithms]
+
+
+def _settings(scale: Scale, versions: Sequence[Version]) -> list[tuple[Version, Hardness, Trial]]:
     return [
-        (hardness, scale.trial(algorithm, seed, size=size, overrides=hardness.overrides, shield=False))
-        for algorithm in algorithms
+        (version, hardness, trial)
+        for version in versions
         for size in scale.literal.sizes
         for hardness in scale.literal.hardness
-        for seed in range(scale.seeds)
+        for trial in version.trials(scale, size=size, overrides=hardness.overrides, shield=False)
     ]
 
 
 def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path) -> Data:
     """Collect the metrics of every trial, with the violations during training and of the delivered policies."""
-    rows = [
-        {"algorithm": trial.algorithm, "hardness": hardness.name, "size": trial.size, "seed": trial.seed}
-        | {metric: getattr(results[trial], metric) for metric in METRICS}
-        | {"policies": len(results[trial].front)}
-        for hardness, trial in _settings(scale, algorithms)
-    ]
-    return {NAME: rows}
+
+    def rows(versions: Sequence[Version]) -> Rows:
+        return [
+            {"algorithm": version.label, "hardness": hardness.name, "size": trial.size, "seed": trial.seed}
+            | {metric: getattr(results[trial], metric) for metric in METRICS}
+            | {"policies": len(results[trial].front)}
+            for version, hardness, trial in _settings(scale, versions)
+        ]
+
+    versions = rows(select_versions(CREDIT_VERSIONS, algorithms))
+    return {NAME: rows(_defaults(algorithms))} | ({VERSIONS: versions} if versions else {})
 
 
 def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
     """Check the ranking in every setting, make the tables and draw the figure."""
-    rows = [{**row, "setting": _setting(row["size"], row["hardness"])} for row in data[NAME]]
-    samples = Samples.from_rows(rows, (*METRICS, "policies"), "setting")
+    rows, versions = (
+        [{**row, "setting": _setting(row["size"], row["hardness"])} for row in data.get(name, ())]
+        for name in (NAME, VERSIONS)
+    )
+    samples = Samples.from_rows(rows, METRICS, "setting")
     by_setting = {name: _check_ranking(name, own) for (name,), own in group_rows(rows, "setting").items()}
     ranking = tuple(claim for claims in by_setting.values() for claim in claims)
     return ReportSection(
@@ -96,10 +110,11 @@ def make_section(scale: Scale, data: Data, out: Path) -> ReportSection:
         title=TITLE,
         about="As in the paper, nothing prevents a violation: training and delivered policies have no shield, a round "
         "in violation only gets the penalty as reward, and samples that do not fit into a buffer violate C3. Settings "
-        "differ in the training iterations U, the size D_max of the buffer and the number of devices. "
-        + describe_ranking(by_setting),
+        "differ in the training iterations U, the size D_max of the buffer and the number of devices. PC-PPO credits a "
+        "penalty to the devices that cause the violation, the paper's algorithms to the whole fleet; the tables have "
+        "a row with the other choice for PC-PPO and C-MOPPO. " + describe_ranking(by_setting),
         claims=(*ranking, *check_claims(GOALS, samples)),
-        tables=_tables(samples),
+        tables=_tables(Samples.from_rows([*rows, *versions], (*METRICS, "policies"), "setting")),
         figures=(_draw(rows, out),),
     )
 

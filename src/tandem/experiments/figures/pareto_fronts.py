@@ -28,7 +28,7 @@ from tandem.experiments.report import ReportSection, Table
 from tandem.experiments.scale import Scale
 from tandem.experiments.tables import Data, Rows, Samples, group_rows
 from tandem.experiments.trial import Trial, TrialResult
-from tandem.experiments.versions import paper_versions
+from tandem.experiments.versions import PAPER_VERSIONS, select_versions
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.stats import mean, relative_gain
 
@@ -68,7 +68,7 @@ CLAIMS = (
 
 def trials(scale: Scale, algorithms: Algorithms) -> list[Trial]:
     """Return the trials of every algorithm on the paper's fleet, and those of the paper's versions."""
-    versions = [trial for version in paper_versions(algorithms) for trial in version.trials(scale)]
+    versions = [trial for version in select_versions(PAPER_VERSIONS, algorithms) for trial in version.trials(scale)]
     return [*scale.default_trials(algorithms), *versions]
 
 
@@ -81,7 +81,7 @@ def collect(scale: Scale, algorithms: Algorithms, results: Results, folder: Path
         fronts.append(name | _metrics(result))
     versions = [
         {"version": version.label, "algorithm": trial.algorithm, "seed": trial.seed} | _metrics(results[trial])
-        for version in paper_versions(algorithms)
+        for version in select_versions(PAPER_VERSIONS, algorithms)
         for trial in version.trials(scale)
     ]
     return {NAME: policies, SUMMARY: fronts} | ({VERSIONS: versions} if versions else {})
