@@ -1,4 +1,4 @@
-"""The best known front of the paper's fleet, from runs with a far larger budget. Results are given as shares of it."""
+"""The best known fronts of some systems, from runs with a far larger budget. Results are given as shares of them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from importlib import resources
 from typing import Any
 
 from tandem.experiments.scale import Scale
+from tandem.experiments.trial import scenario_digest
 from tandem.learn.config import AlgorithmConfig
 from tandem.scenario import Scenario, load_scenario
 from tandem.stats import Estimate, mean
 
-REFERENCE_FRONT = "reference-front.json"
+REFERENCE_FRONTS = "reference-fronts.json"
 
 
 @functools.cache
-def reference_front() -> dict[str, Any]:
-    """Read the front that ``tandem reproduce reference --scale full`` wrote."""
-    path = resources.files("tandem.experiments") / "data" / REFERENCE_FRONT
-    document: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return document
+def reference_fronts() -> tuple[dict[str, Any], ...]:
+    """Read the fronts that ``tandem reproduce reference --scale full`` wrote."""
+    path = resources.files("tandem.experiments") / "data" / REFERENCE_FRONTS
+    return tuple(json.loads(path.read_text("utf-8"))["fronts"])
 
 
 def share_of_best(scale: Scale, hypervolumes: Sequence[float]) -> Estimate | None:
@@ -32,9 +32,12 @@ def share_of_best(scale: Scale, hypervolumes: Sequence[float]) -> Estimate | Non
 
 
 def reference_hypervolume(scenario: Scenario, reference: Sequence[float]) -> float | None:
-    """Return the best known hypervolume of a scenario over a reference point; None if none is known."""
-    known = reference_front()
-    overrides = dict(known["scenario"])
-    fleet = load_scenario(overrides.pop("extends"), overrides)
-    same = scenario.model_copy(update={"name": fleet.name}) == fleet and list(reference) == known["reference"]
-    return float(known["hypervolume"]) if same else None
+    """Return the best known hypervolume of a scenario over a reference point; None if none is known.
+
+    Scenarios are compared by content: the front of a preset that has changed since is not used.
+    """
+    digest = scenario_digest(scenario)
+    for front in reference_fronts():
+        if front["scenario_digest"] == digest and front["reference"] == list(reference):
+            return float(front["hypervolume"])
+    return None

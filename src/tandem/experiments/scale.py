@@ -69,7 +69,6 @@ class Scale(Budget):
     size: int  # number of devices where it is not swept
     rate: float
     preset: str
-    swept_curve_points: int  # points of the learning curve where something is swept
     literal: LiteralGrid
     tasks: Mapping[str, TaskBudget] = Field(default_factory=dict, repr=False)  # by the task's name
     reward_sources: tuple[RewardSource, ...] = ()  # on a task: one per mapping, the paper's first
@@ -123,7 +122,8 @@ class Scale(Budget):
     ) -> Trial:
         """Return a trial at this scale. ``overrides`` change the scenario, ``changes`` the hyperparameters.
 
-        Changes that repeat a default are removed, so that equal training runs are equal trials.
+        Changes that repeat a default are removed, so that equal training runs are equal trials. Only the paper's fleet
+        has a learning curve of several points.
         """
         usual = {"budget": self.budget, **self.config, **self.algorithm_config.get(algorithm, {})}
         defaults = make_config(algorithm, self.preset, usual)
@@ -137,7 +137,7 @@ class Scale(Budget):
             rate=rate,
             preset=self.preset,
             config=tuple(sorted({**usual, **unusual}.items())),
-            curve_points=curve_points or (self.swept_curve_points if swept else self.curve_points),
+            curve_points=curve_points or (1 if swept else self.curve_points),
             reward_source=reward_source or next(iter(self.reward_sources), None),
             overrides=freeze(overrides),
         )

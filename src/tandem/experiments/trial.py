@@ -190,7 +190,17 @@ def _fingerprint(size: int, rate: float, overrides: Overrides, source: RewardSou
         accuracy = source.overrides(measured=False)
         task = TaskConfig.choices[source.task].model_construct(kind=source.task).model_dump(mode="json")
     scenario = _load(size, rate, {**dict(overrides), **accuracy})
-    return _digest({"scenario": scenario.model_dump(mode="json", exclude={"name", "description"}), "task": task})
+    return _digest({"scenario": scenario_content(scenario), "task": task})
+
+
+def scenario_digest(scenario: Scenario) -> str:
+    """Return a short digest of the content of a scenario, whatever its name."""
+    return _digest(scenario_content(scenario))
+
+
+def scenario_content(scenario: Scenario) -> dict[str, Any]:
+    """Return the fields that determine results: all but the name and the description."""
+    return scenario.model_dump(mode="json", exclude={"name", "description"})
 
 
 def _digest(document: Mapping[str, Any]) -> str:
