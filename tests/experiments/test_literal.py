@@ -9,10 +9,9 @@ import pytest
 
 from fakes import FakeExecutor
 from tandem.errors import InputError
-from tandem.experiments import versions
 from tandem.experiments.claims import combine
 from tandem.experiments.executors import SerialExecutor
-from tandem.experiments.figures import literal
+from tandem.experiments.figures import literal, pareto_fronts
 from tandem.experiments.plan import make_plan, reproduce, select_experiments
 from tandem.experiments.plotting import COMPARED
 from tandem.experiments.registry import EXPERIMENTS, PAPER_EXPERIMENTS
@@ -21,7 +20,7 @@ from tandem.experiments.scale import SCALES, load_scale
 from tandem.experiments.sweep import sweep
 from tandem.experiments.tables import read_data
 from tandem.experiments.trial import RUN, Trial, trial_dir
-from tandem.experiments.versions import Version
+from tandem.experiments.versions import CREDIT_VERSIONS, PAPER_VERSIONS, Version
 from tandem.runs.run import open_run
 
 SMOKE, CPU, FULL = map(load_scale, SCALES)
@@ -45,7 +44,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
 def test_trials_have_no_shield_and_cover_the_grid_with_an_equal_budget() -> None:
     for scale, count in ((SMOKE, 2), (CPU, 3), (FULL, 9)):
         trials = literal.trials(scale, COMPARED)
-        assert len(set(trials)) == len(trials) == len(COMPARED) * count * scale.seeds
+        rows = len(COMPARED) + len(CREDIT_VERSIONS)
+        assert len(set(trials)) == len(trials) == rows * count * scale.seeds
         assert {(trial.changes["shield"], trial.changes["budget"]) for trial in trials} == {(False, scale.budget)}
         assert {trial.curve_points for trial in trials} == {1}
         assert len({(trial.size, trial.overrides) for trial in trials}) == count
@@ -86,14 +86,16 @@ def test_verdict_on_several_claims() -> None:
 def test_table_has_a_row_per_trial_and_renders_the_same_section(written: tuple[Report, Path], tmp_path: Path) -> None:
     report, out = written
     rows = list(csv.DictReader((out / "literal.csv").open()))
-    assert len(rows) == len(literal.trials(SMOKE, COMPARED))
-    assert {"algorithm", "hardness", "size", "seed", "policies", *literal.METRICS} == set(rows[0])
-    again = EXPERIMENTS["literal"].section(SMOKE, read_data(out, ["literal"]), tmp_path)
+    versions = list(csv.DictReader((out / "literal-versions.csv").open()))
+    assert len(rows) + len(versions) == len(literal.trials(SMOKE, COMPARED))
+    assert {"algorithm", "hardness", "size", "seed", "policies", *literal.METRICS} == set(rows[0]) == set(versions[0])
+    again = EXPERIMENTS["literal"].section(SMOKE, read_data(out, ["literal", "literal-versions"]), tmp_path)
     assert again == report.sections[0]
     assert (tmp_path / "literal.png").read_bytes() == (out / "literal.png").read_bytes()
     volumes, training, delivered = again.tables
     assert volumes.headings == ("", f"2 devices, {EASY}", f"2 devices, {HARD}")
-    assert [row[0] for row in volumes.rows] == ["PC-PPO", "C-MOPPO", "PG-MORL", "MOEA/D", "S-PPO", "R+PPO", "NSGA-II"]
+    names = ["PC-PPO", "C-MOPPO", "PG-MORL", "MOEA/D", "S-PPO", "R+PPO", "NSGA-II"]
+    assert [row[0] for row in volumes.rows] == [*names, *(version.label for version in CREDIT_VERSIONS)]
     assert training.rows[0][1:] == ("0.0%, 0.0%",) * 2
     assert delivered.rows[0][1:] == ("0.0%, 8.0 of 8.0",) * 2
 
@@ -128,7 +130,7 @@ def test_training_without_a_shield_has_violations(tmp_path: Path) -> None:
 def test_versions_are_rows_beside_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small = Version("S-PPO with one snapshot", "s-ppo", (("archive_size", 1),))
     missing = Version("PG-MORL with one task", "pg-morl", (("num_tasks", 1),))
-    monkeypatch.setattr(versions, "PAPER_VERSIONS", (small, missing))
+    monkeypatch.setattr(pareto_fronts, "PAPER_VERSIONS", (small, missing))
 
     def smaller(trial: Trial) -> float:
         return 30.0 if trial.changes["archive_size"] == 1 else 60.0
@@ -145,6 +147,6 @@ def test_versions_are_rows_beside_ours(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_versions_name_hyperparameters_that_exist() -> None:
-    for version in versions.PAPER_VERSIONS:
+    for version in (*PAPER_VERSIONS, *CREDIT_VERSIONS):
         assert len(version.trials(SMOKE)) == SMOKE.seeds
         assert set(version.trials(SMOKE)).isdisjoint(SMOKE.default_trials([version.algorithm]))

@@ -113,7 +113,10 @@ def test_reference_front_is_nondominated_when_evaluated_again(tmp_path: Path) ->
     options = {key: value for key, value in TRIALS[0].changes.items() if key != "budget"}
     tiny = SMOKE.model_copy(update={"budget": 300, "size": 2, "algorithm_config": {"s-ppo": options}})
     report = reproduce(make_plan(["reference"], tiny, ["s-ppo", "r-ppo"]), tmp_path)
-    written = json.loads((tmp_path / "reference-front.json").read_text())
+    fronts = json.loads((tmp_path / "reference-fronts.json").read_text())["fronts"]
+    assert [front["scenario"]["shield.enabled"] for front in fronts] == [True, True, False]
+    assert len({front["scenario_digest"] for front in fronts}) == 3
+    written = fronts[0]
     assert written["trainings"] == 2  # none of R+PPO
     assert written["rounds"] == 3000
     points = to_maximised([[policy[name] for name in OBJECTIVE_KEYS] for policy in written["policies"]])
