@@ -162,7 +162,8 @@ def run_population(setting: Setting, curve_points: int, betas) -> None:
             if done % max(1, steps // curve_points) == 0 or done == steps:
                 setting.add_point(name, done * per_step, scalarised, states)
 
-    extending = setting.algorithm("c-moppo", num_extended=NUM_EXTENDED)
+    # Without the evaluation before each selection: it would take rounds that the variants are not to differ in.
+    extending = setting.algorithm("c-moppo", num_extended=NUM_EXTENDED, selection_episodes=0)
     kinds = variants(betas)
     names = list(kinds)
     # A copy of every seed's initialisation for every variant; variants are the outer axis.
