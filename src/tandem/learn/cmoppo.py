@@ -16,7 +16,7 @@ from tandem.learn.policy_archive import PolicyArchive, Snapshot, evaluate_again,
 from tandem.learn.ppo.optim import init_optimiser
 from tandem.learn.ppo.ppo import TrainState
 from tandem.learn.ppo.surrogate import BarrierSurrogate
-from tandem.learn.scalarised_ppo import LITERAL, PopulationState, ScalarisedPPO
+from tandem.learn.scalarised_ppo import LITERAL, QUICK, PopulationState, ScalarisedPPO
 from tandem.objectives import NUM_OBJECTIVES, to_maximised
 from tandem.pareto import Archive, select_for_extension
 from tandem.pareto.scaling import ObjectiveScaler
@@ -44,7 +44,7 @@ class CMOPPO(ScalarisedPPO):
         "default": {},
         # The paper evaluates no policy again, and normalises by ranges that are fixed when policies are selected.
         "literal": {**LITERAL, "extension_steps": 100, "selection_episodes": 0, "return_range": "front"},
-        "quick": {"budget": 200_000, "extension_steps": 5, "archive_size": 50, "selection_episodes": 1},
+        "quick": {**QUICK, "extension_steps": 5, "archive_size": 50, "selection_episodes": 1},
     }
     config: CMOPPOConfig
 

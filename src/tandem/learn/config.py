@@ -102,7 +102,9 @@ class PopulationConfig(AlgorithmConfig):
     num_preferences: Annotated[int, Field(ge=1, le=1000)] = 10  # |Omega|
     min_weight: Annotated[float, Field(gt=0, lt=1 / 3)] = 0.05  # smallest weight of an objective in any of them
     archive_size: Annotated[int, Field(ge=1, le=2000)] = 100  # largest number of policies kept
-    num_envs: Count = 4
+    # Small steps: where few policies are feasible, large ones lose them again (studies/hyperparameter_search.py).
+    num_envs: Count = 2
+    learning_rate: Positive = 2e-3
 
 
 class ScalarisedPPOConfig(PopulationConfig):
@@ -110,6 +112,7 @@ class ScalarisedPPOConfig(PopulationConfig):
 
     # Without an archive only the last policies are candidates, as in the paper.
     archive_size: Annotated[int, Field(ge=0, le=2000)] = 100
+    learning_rate: Positive = 1e-3
 
 
 class CMOPPOConfig(PopulationConfig):
@@ -130,7 +133,7 @@ class CMOPPOConfig(PopulationConfig):
 class PGMORLConfig(PopulationConfig):
     """Hyperparameters of PG-MORL."""
 
-    initialisation: Annotated[float, Field(gt=0, lt=1)] = 0.6  # share of the budget for the warm-up
+    initialisation: Annotated[float, Field(gt=0, lt=1)] = 0.8  # share of the budget for the warm-up
     num_tasks: Annotated[int, Field(ge=1, le=1000)] = 10  # policies trained in each generation
     generation_steps: Annotated[int, Field(ge=2, le=100_000)] = 10  # training steps of each of them
     num_weights: Annotated[int, Field(ge=1, le=1000)] = 36  # weights that each policy might be trained with
@@ -149,7 +152,7 @@ class EvolutionConfig(PopulationConfig):
     population_size: Annotated[int, Field(ge=3, le=2000)] = 36  # policies in a generation
     episodes_per_eval: Count = 1  # episodes for each of them
     variation: Literal["differential", "simulated-binary"] = "differential"
-    mutation_scale: NonNegative = 0.05  # standard deviation, relative to the weights of a layer
+    mutation_scale: NonNegative = 0.1  # standard deviation, relative to the weights of a layer
     mutation_rate: Share = 0.1  # share of the weights that mutate
 
 
@@ -165,6 +168,7 @@ class ConditionedPPOConfig(AlgorithmConfig):
     """Hyperparameters of preference-conditioned PPO."""
 
     violation_credit: ViolationCredit = "device"
+    num_envs: Count = 16
     dirichlet_alpha: Positive = 0.7  # of the Dirichlet distribution that preferences are sampled from
     width: Annotated[int, Field(ge=1, le=4096)] = 64  # of the network
     preference_divisions: Annotated[int, Field(ge=1, le=60)] = 19  # of the grid of preferences of the candidates

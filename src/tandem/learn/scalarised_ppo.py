@@ -47,6 +47,9 @@ LITERAL: dict[str, Any] = {
 }
 
 
+# A fifth of the budget, in larger steps.
+QUICK: dict[str, Any] = {"budget": 200_000, "num_envs": 4, "learning_rate": 4e-3}
+
 State = TypeVar("State", bound="PopulationState")
 
 
@@ -74,7 +77,7 @@ class ScalarisedPPO(Algorithm):
     name = "s-ppo"
     summary = "one policy for each of several fixed preferences, by PPO"
     config_type: ClassVar[type[AlgorithmConfig]] = ScalarisedPPOConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "literal": LITERAL, "quick": {"budget": 200_000}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "literal": LITERAL, "quick": QUICK}
     config: PopulationConfig
 
     def plan_stages(self) -> tuple[Stage, ...]:

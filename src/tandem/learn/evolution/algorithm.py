@@ -29,7 +29,7 @@ from tandem.learn.evolution.param_vector import from_param_vector, param_scale, 
 from tandem.learn.evolution.selection import Decomposition, NonDominatedSorting, Offspring, Selection, run_generation
 from tandem.learn.policy_archive import PolicyArchive, Snapshot, evaluate_snapshots, make_snapshots
 from tandem.learn.ppo.ppo import TrainingMetrics
-from tandem.learn.scalarised_ppo import PopulationState, ScalarisedPPO
+from tandem.learn.scalarised_ppo import QUICK, PopulationState, ScalarisedPPO
 from tandem.pareto import crowding_distance, interior_simplex
 from tandem.policy.networks import ActorCritic
 from tandem.policy.rollout import EpisodeMeans
@@ -56,7 +56,7 @@ class Evolution(ScalarisedPPO):
     """Base class of the evolutionary algorithms: a warm start, then generations."""
 
     config_type: ClassVar[type[AlgorithmConfig]] = EvolutionConfig
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "quick": {"budget": 200_000}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}, "quick": QUICK}
     config: EvolutionConfig
 
     @abstractmethod

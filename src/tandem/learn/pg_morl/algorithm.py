@@ -17,7 +17,7 @@ from tandem.learn.pg_morl.history import History
 from tandem.learn.pg_morl.improvement_model import predict_improvement
 from tandem.learn.pg_morl.performance_buffer import PerformanceBuffer
 from tandem.learn.ppo.ppo import TrainState
-from tandem.learn.scalarised_ppo import LITERAL, PopulationState, ScalarisedPPO
+from tandem.learn.scalarised_ppo import LITERAL, QUICK, PopulationState, ScalarisedPPO
 from tandem.objectives import to_maximised
 from tandem.pareto import hypervolume_improvement, interior_simplex, sparsity_if_added
 from tandem.pareto.scaling import ObjectiveScaler
@@ -68,7 +68,7 @@ class PGMORL(ScalarisedPPO):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "literal": {**LITERAL, "generation_steps": 20},
-        "quick": {"budget": 200_000, "generation_steps": 5},
+        "quick": {**QUICK, "generation_steps": 5},
     }
     config: PGMORLConfig
 
