@@ -1,14 +1,17 @@
 """Hand-written policies decide within bounds, break nothing under the shield, and do what their names say."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.feel import Environment, FleetState, System
+from tandem.feel import Environment, FleetState, System, build_system
 from tandem.policy import HEURISTICS, DriftPlusPenalty, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.runs import simulate
+from tandem.scenario import load_scenario
 
 KEY = jax.random.key(5)
 
@@ -84,4 +87,13 @@ def test_drift_plus_penalty_answers_to_its_weights(paper_system: System) -> None
     indifferent = objectives()
     assert objectives(energy=10.0)[2] < 0.8 * indifferent[2]
     assert objectives(latency=10.0)[1] < indifferent[1]
-    assert objectives(accuracy=10.0)[0] >= objectives(accuracy=0.1)[0]
+
+
+@pytest.mark.parametrize("rate", [2.0, 6.0])
+def test_drift_plus_penalty_gains_accuracy_by_weight_on_it(rate: float) -> None:
+    """Training as often as possible is not accurate: a model of little data replaces a better one."""
+    system = build_system(load_scenario("paper", {"workload.request_rate_per_s": rate}))
+    weights = [0.3, 1.0, 3.0, 10.0, 30.0]
+    accuracy = [simulate(system, DriftPlusPenalty(accuracy=w), range(8)).objectives[:, 0].mean() for w in weights]
+    assert all(more >= less - 0.002 for less, more in itertools.pairwise(accuracy))
+    assert accuracy[-1] > accuracy[0] + 0.02
