@@ -1,6 +1,6 @@
 """Search the constants that the paper leaves open for a fair scenario (tandem.experiments.preset_criteria).
 
-    python studies/preset_search.py [--out docs/data/preset-search.json]   # the search, about ten minutes
+    python studies/preset_search.py [--out docs/data/preset-search.json]   # the search, fifteen minutes
     python studies/preset_search.py --draw docs/images/calibration.png     # what heuristics achieve on the preset
 
 Heuristics only. The search has three steps:
@@ -95,10 +95,19 @@ def draw(front: HeuristicFront, path: Path) -> None:
         for objective, label in enumerate(AXIS_LABELS):
             corner = front.corner(objective)
             axes.plot(corner[x], corner[y], "o", markersize=11, fillstyle="none", color="black")
-            axes.annotate(f"best {label.split()[0]}", (corner[x], corner[y]), xytext=(8, 5), textcoords="offset points")
+            right = corner[x] > points[:, x].mean()  # the label is on the side with more room
+            axes.annotate(
+                f"best {label.split()[0]}",
+                (corner[x], corner[y]),
+                xytext=(-9 if right else 9, 5),
+                textcoords="offset points",
+                ha="right" if right else "left",
+            )
+        axes.margins(0.08)
         axes.set_xlabel(AXIS_LABELS[x])
         axes.set_ylabel(AXIS_LABELS[y])
-    figure.axes[0].legend(frameon=False, loc="lower right", fontsize=8)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=len(names), fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
