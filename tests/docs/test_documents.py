@@ -104,7 +104,9 @@ def test_calibration_table_matches_data() -> None:
     assert "| lowest to highest | " + " | ".join(f"{low:.3g} to {high:.3g}" for low, high in spans) + " |" in text
     assert f"{found['capacities_tried']} combinations of capacity" in text
     assert re.search(rf"In {found['capacities_served']}\s+of them the shield accepts", text)
-    assert re.search(rf"{found['tried']:,} scenarios were each measured with {found['heuristic_settings']} settings", text)
+    assert re.search(
+        rf"{found['tried']:,} scenarios were each measured with {found['heuristic_settings']} settings", text
+    )
     assert f"{found['met_criteria_2_and_3']} met criteria 2 and 3" in text
 
 
