@@ -17,7 +17,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-from small_runs import CONDITIONED, POPULATION
+from small_runs import CONDITIONED, CROWDED, POPULATION, SMALL
 
 # Every shape and type written in the signatures of equations and geometry is checked as the tests run them.
 EQUATIONS = (
@@ -62,7 +62,13 @@ def paper_system(paper_scenario: Scenario) -> System:
 
 @pytest.fixture(scope="session")
 def small() -> Scenario:
-    return load_scenario("paper", {"fleet.size": 3, "rounds": 10})
+    return load_scenario("paper", SMALL)
+
+
+@pytest.fixture(scope="session")
+def crowded() -> Scenario:
+    """The small fleet with more samples than it can train on."""
+    return load_scenario("paper", {**SMALL, **CROWDED})
 
 
 def train_once(factory: pytest.TempPathFactory, name: str, *what, **more) -> Run:
@@ -80,6 +86,6 @@ def conditioned_run(small: Scenario, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
-def population_run(small: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def population_run(crowded: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One network for each policy, which fits only its own fleet, and samples modes. Tests must not change it."""
-    return train_once(tmp_path_factory, "population", small, "r-ppo", options=POPULATION)
+    return train_once(tmp_path_factory, "population", crowded, "r-ppo", options=POPULATION)

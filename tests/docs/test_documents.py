@@ -102,7 +102,11 @@ def test_calibration_table_matches_data() -> None:
         assert f"| {name} | " + " | ".join(f"{value:.3g}" for value in point) + " |" in text
     spans = zip(found["lowest"], found["highest"], strict=True)
     assert "| lowest to highest | " + " | ".join(f"{low:.3g} to {high:.3g}" for low, high in spans) + " |" in text
-    assert f"{found['tried']:,} combinations" in text
+    assert f"{found['capacities_tried']} combinations of capacity" in text
+    assert re.search(rf"In {found['capacities_served']}\s+of them the shield accepts", text)
+    assert re.search(
+        rf"{found['tried']:,} scenarios were each measured with {found['heuristic_settings']} settings", text
+    )
     assert f"{found['met_criteria_2_and_3']} met criteria 2 and 3" in text
 
 

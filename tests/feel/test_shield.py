@@ -46,9 +46,18 @@ def at_worst(system: System) -> System:
     return eqx.tree_at(lambda s: s.channel, system, StaticChannel(system.worst_case.worst_gain))
 
 
+# Devices that cannot train on all their samples, so that the shield discards some.
+DISCARDING = {
+    "limits.overflow": "discard",
+    "limits.data_max": 200,
+    "training.iterations": 3,
+    "fleet.defaults.distance_m": {"uniform": [600, 1000]},
+}
+
+
 @cache
-def paper_fleet(size: int) -> System:
-    return build_system(load_scenario("paper", {"fleet.size": size}))
+def discarding_fleet(size: int) -> System:
+    return build_system(load_scenario("paper", {**DISCARDING, "fleet.size": size}))
 
 
 # Devices that can train before their buffers overflow, where no sample is discarded (C3).
@@ -139,7 +148,7 @@ def assert_nothing_broken(outcomes: RoundOutcome) -> None:
 @pytest.mark.parametrize("size", slow_after(2, [10, 30, 1, 5]))
 @pytest.mark.parametrize("channel", [no_worse, at_worst])
 def test_nothing_is_ever_broken(size: int, channel: Callable[[System], System]) -> None:
-    _, outcomes = rollouts(channel(paper_fleet(size)), jnp.arange(4))
+    _, outcomes = rollouts(channel(discarding_fleet(size)), jnp.arange(4))
     assert_nothing_broken(outcomes)
     trained = np.asarray(outcomes.trained)
     assert np.array_equal(trained, np.asarray(outcomes.executed.train)), "a trainer was too late"
@@ -218,6 +227,7 @@ def shielded_scenarios(draw: Callable[..., Any]) -> dict[str, Any]:
         "limits.idle_round_s": idle_s,
         "limits.queue_max": max(queued * draw(tightness), 1e-3),
         "limits.data_max": draw(st.floats(2, 400)),
+        "limits.overflow": "discard",
         "shield.upload_share": draw(st.floats(0.2, 0.8)),
     }
 
@@ -350,7 +360,7 @@ def test_a_projection_only_takes_trainers_away_and_adds_effort(fields: dict[str,
 @pytest.mark.parametrize("size", [1, 5, 10, 30])
 def test_what_is_feasible_passes_unchanged(size: int) -> None:
     """Trainers who may, few enough, and everybody with all the power and frequency there is."""
-    system, rng = paper_fleet(size), np.random.default_rng(size)
+    system, rng = discarding_fleet(size), np.random.default_rng(size)
     states = random_states(system, rng, 256)
     states = eqx.tree_at(lambda s: s.queue, states, jnp.minimum(states.queue, system.worst_case.queue_limit))
     room = int(np.min(np.asarray(system.worst_case.max_trainers)))
@@ -437,7 +447,7 @@ def assert_no_trap(system: System) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("size", slow_after(1, [10, 1, 5]))
 def test_no_state_is_a_trap(size: int) -> None:
-    executed, asked = assert_no_trap(at_worst(paper_fleet(size)))
+    executed, asked = assert_no_trap(at_worst(discarding_fleet(size)))
     assert np.array_equal(executed, asked)
 
 
@@ -473,7 +483,7 @@ def test_a_slot_longer_than_an_idle_round_is_no_trap() -> None:
 
 
 def test_a_thousand_devices() -> None:
-    system = no_worse(paper_fleet(1000))
+    system = no_worse(discarding_fleet(1000))
 
     @jax.jit
     def play(system: System, key: jax.Array) -> RoundOutcome:

@@ -1,14 +1,17 @@
 """Hand-written policies decide within bounds, break nothing under the shield, and do what their names say."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tandem.feel import Environment, FleetState, System
+from tandem.feel import Environment, FleetState, System, build_system
 from tandem.policy import HEURISTICS, DriftPlusPenalty, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.runs import simulate
+from tandem.scenario import load_scenario
 
 KEY = jax.random.key(5)
 
@@ -51,13 +54,13 @@ def test_every_rule_is_described(name: str) -> None:
 
 def test_serve_until_full_trains_exactly_the_full(paper: Environment, state: FleetState) -> None:
     share = np.array([0.0, 0.5, 0.9, 1.0, 1.0, 0.2, 1.0, 0.99, 0.0, 1.0])
-    action = ServeUntilFull()(paper, with_data(state, share * np.asarray(paper.system.data_limit)), KEY)
+    action = ServeUntilFull()(paper, with_data(state, share * np.asarray(paper.system.worst_case.max_data)), KEY)
     assert np.array_equal(action.train, share == 1.0)
 
 
 def test_threshold_trains_at_its_share(paper: Environment, state: FleetState) -> None:
     share = np.linspace(0, 1, 10)
-    filled = with_data(state, share * np.asarray(paper.system.data_limit))
+    filled = with_data(state, share * np.asarray(paper.system.worst_case.max_data))
     assert np.array_equal(Threshold(data_share=0.5)(paper, filled, KEY).train, share >= 0.5)
 
 
@@ -82,6 +85,15 @@ def test_drift_plus_penalty_answers_to_its_weights(paper_system: System) -> None
         return simulate(paper_system, DriftPlusPenalty(**weights), range(8)).objectives.mean(axis=0)
 
     indifferent = objectives()
-    assert objectives(energy=10.0)[2] < 0.8 * indifferent[2]
+    assert objectives(energy=10.0)[2] < 0.8 * objectives(energy=0.1)[2]
     assert objectives(latency=10.0)[1] < indifferent[1]
-    assert objectives(accuracy=10.0)[0] >= objectives(accuracy=0.1)[0]
+
+
+@pytest.mark.parametrize("rate", [2.0, 6.0])
+def test_drift_plus_penalty_gains_accuracy_by_weight_on_it(rate: float) -> None:
+    """Training as often as possible is not accurate: a model of little data replaces a better one."""
+    system = build_system(load_scenario("paper", {"workload.request_rate_per_s": rate}))
+    weights = [0.3, 1.0, 3.0, 10.0, 30.0]
+    accuracy = [simulate(system, DriftPlusPenalty(accuracy=w), range(8)).objectives[:, 0].mean() for w in weights]
+    assert all(more >= less - 0.002 for less, more in itertools.pairwise(accuracy))
+    assert accuracy[-1] > accuracy[0] + 0.02

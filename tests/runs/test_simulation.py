@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from small_runs import CROWDED
 from tandem.errors import InputError
 from tandem.feel import System, build_system
 from tandem.policy import RandomHeuristic
@@ -24,7 +25,7 @@ NAMES = [f"device-{n}" for n in range(DEVICES)]
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return load_scenario("paper", {"shield.enabled": False, "rounds": ROUNDS, "fleet.size": DEVICES})
+    return load_scenario("paper", {**CROWDED, "shield.enabled": False, "rounds": ROUNDS, "fleet.size": DEVICES})
 
 
 @pytest.fixture(scope="module")

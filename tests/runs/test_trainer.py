@@ -160,8 +160,8 @@ def test_a_population_has_the_best_policy_of_its_front_for_a_preference(populati
         population_run.policy(len(used))
 
 
-def test_options_override_the_shield_of_the_scenario(population_run: Run, small: Scenario) -> None:
-    assert small.shield.enabled
+def test_options_override_the_shield_of_the_scenario(population_run: Run, crowded: Scenario) -> None:
+    assert crowded.shield.enabled
     assert not population_run.scenario.shield.enabled
     assert not population_run.system().shielded
 
@@ -247,9 +247,9 @@ def test_a_learning_curve_is_that_of_runs_that_ended_earlier(
 STRICT = {**POPULATION, "tolerance": 0.0}
 
 
-def test_a_learning_curve_counts_only_policies_within_the_tolerance(small: Scenario, tmp_path: Path) -> None:
+def test_a_learning_curve_counts_only_policies_within_the_tolerance(crowded: Scenario, tmp_path: Path) -> None:
     """Its single validation episode has no violation, but the episodes of the measurement do."""
-    run = tandem.train(small, "r-ppo", out=tmp_path / "run", options=STRICT, curve_points=2)
+    run = tandem.train(crowded, "r-ppo", out=tmp_path / "run", options=STRICT, curve_points=2)
     assert run.record.within_tolerance
     assert run.front.violation_rate.min() > 0
     points = read_curve(run.folder / CURVE)
@@ -257,9 +257,9 @@ def test_a_learning_curve_counts_only_policies_within_the_tolerance(small: Scena
     assert points[-1].policies == run.record.policies == len(run.front.policies) > 1
 
 
-def test_a_run_without_a_policy_within_the_tolerance_has_one_policy(small: Scenario, tmp_path: Path) -> None:
+def test_a_run_without_a_policy_within_the_tolerance_has_one_policy(crowded: Scenario, tmp_path: Path) -> None:
     options = {**STRICT, "validation_episodes": 4, "budget": 800}
-    run = tandem.train(small, "r-ppo", out=tmp_path / "run", options=options)
+    run = tandem.train(crowded, "r-ppo", out=tmp_path / "run", options=options)
     assert run.record.within_tolerance is False
     assert (run.record.policies, run.record.hypervolume, run.record.sparsity) == (1, 0, 0)
     assert run.record.violation_rate > 0

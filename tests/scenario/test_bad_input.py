@@ -461,7 +461,7 @@ UNSERVABLE = {
         ["training on one sample (30 Mcycles, 300 times) takes 3 s and 2.5 s of a round are kept for it"],
     ),
     "never trains": (
-        ["workload.request_rate_per_s=30"],
+        ["workload.request_rate_per_s=30", "limits.overflow=discard"],
         ["it could never train, since 210 requests may be waiting", "serve only 200 in the shortest; lower workload."],
     ),
     "data, unshielded": (

@@ -83,7 +83,7 @@ class TestDeviceN:
 
     def test_is_drawn_evenly_from_its_range(self):
         distance_m = build_device_table(fleet(4000)).distance_m
-        counts, _ = np.histogram(distance_m, bins=8, range=(600, 1000))
+        counts, _ = np.histogram(distance_m, bins=8, range=(300, 700))
         assert counts.min() > 400
 
 
@@ -198,7 +198,7 @@ class TestProfiles:
         group = fleet(1, **{"fleet.devices": [{"profile": name}]}).fleet.devices[0]
         assert group.profile == name
         assert group.frequency_min_hz.high < group.frequency_max_hz.low < 2e9
-        assert group.distance_m == Range(low=600.0, high=1000.0)
+        assert group.distance_m == Range(low=300.0, high=700.0)
 
     def test_the_group_goes_before_its_profile(self):
         devices = [{"profile": "jetson-tx2", "frequency_max_hz": "1 GHz"}]

@@ -125,7 +125,8 @@ class DriftPlusPenalty(Heuristic):
 
     Backlogs are the request queue and the data buffer, relative to a device's capacities; drift is the change of half
     their squares. Costs are the objectives of the round, relative to the paper's reference point (1, 5 s, 44 J).
-    Training increases the accuracy of later rounds, of which ``horizon`` are counted.
+    Training changes the accuracy of later rounds, of which ``horizon`` are counted, from that of the present model to
+    what the accuracy mapping gives for the device's data: with little data it lowers accuracy.
     """
 
     summary: ClassVar[str] = "Lyapunov optimisation: in each round the least growth of backlogs plus weighted cost"
@@ -163,12 +164,14 @@ class DriftPlusPenalty(Heuristic):
         serving_j = compute_energy(devices.capacitance, server_hz, inference_s)
 
         current = device_accuracy(system.model_decay_per_s, state.model_age_s, state.model_accuracy)
-        regained = self.horizon * (1 - current)
+        # A lower bound, G of the device's own data: others that train in the same round add to it.
+        trained = jnp.clip(jax.vmap(system.accuracy_mapping)(state.data, state.data_age_s), 0.0, 1.0)
+        gained = self.horizon * (trained - current)
         # Training avoids this round's latency, but its requests are only delayed: the next batch contains them and as
         # many new ones, so half of their waiting time remains in the mean.
         saved_s = (waiting_time(state.waited_s, state.queue) + inference_s) / 2
         serving_value = self.accuracy * current - second * saved_s - joule * serving_j
-        training_value = self.accuracy * regained - second * delay_s - joule * training_j
+        training_value = self.accuracy * gained - second * delay_s - joule * training_j
 
         queue_fill = state.queue * jnp.reciprocal(system.worst_case.queue_limit)
         data_fill = state.data * jnp.reciprocal(system.worst_case.max_data)
