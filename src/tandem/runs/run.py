@@ -15,7 +15,8 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.feel.system import System, SystemBuilder, build_system
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.array_file import read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
 from tandem.learn.registry import config_from_document, get_algorithm
