@@ -116,6 +116,8 @@ def random_states(system: System, count: int, seed: int) -> FleetState:
     idle, busy, fill = (rng.random((count, 1)) for _ in range(3))
     queue = float(system.queue_max) * rng.random(shape) ** 2 * np.where(rng.random(shape) < busy, 1.0, 0.2)
     queue *= rng.random(shape) > 0.1
+    # In every second state each device can serve its queue within the slot, as in states that the shield keeps.
+    queue[::2] = np.minimum(queue[::2], np.asarray(system.worst_case.queue_limit))
     data = float(system.data_max) * rng.random(shape) * fill * (rng.random(shape) > 0.7 * idle)
 
     def single(values: Any) -> jax.Array:
@@ -202,3 +204,29 @@ def report_of(file: PolicyFile, system: System, state: FleetState) -> FleetRepor
         model_accuracy=np.asarray(state.model_accuracy),
         last_gain=np.asarray(state.last_gain),
     )
+
+
+def make_report(
+    file: PolicyFile, names: tuple[str, ...] | None = None, seed: int = 0, **columns: object
+) -> FleetReport:
+    """A plausible report; columns depend on the device's name alone, not on the other devices."""
+    names = file.device_names if names is None else names
+
+    def draw(field: str, low: float, high: float) -> np.ndarray:
+        tokens = [np.random.default_rng([seed, *name.encode(), *field.encode()]) for name in names]
+        return np.array([low + (high - low) * rng.random() for rng in tokens])
+
+    values: dict[str, object] = {
+        "queue": draw("queue", 0, 40),
+        "data": draw("data", 0, 120),
+        "last_train": draw("last_train", 0, 1) < 0.3,
+        "last_power_w": draw("last_power_w", 0.1, 1.0),
+        "last_frequency_hz": draw("last_frequency_hz", 1e9, 3.5e9),
+        "waited_s": draw("waited_s", 0, 100),
+        "data_age_s": draw("data_age_s", 1, 20),
+        "model_age_s": draw("model_age_s", 0, 100),
+        "model_accuracy": draw("model_accuracy", 0.2, 0.9),
+        "last_gain": draw("last_gain", 1, 100),
+    }
+    given = {"names": names, "round": 3, "last_duration_s": 2.5, **values, **columns}
+    return FleetReport(**given)  # type: ignore[arg-type]

@@ -102,10 +102,10 @@ CASES: list[tuple[str, int, str, int | None, int, ShieldRule]] = [
     ("timetable", 10, "mlp", 10, 600, TIMETABLE),
     ("unshielded", 2, "deep-set", None, 300, ShieldRule.NO_DATA),
     ("minimal", 2, "mlp", 2, 600, CROWDED & ~ShieldRule.UPLINK_FULL),
-    ("discard", 1_000, "conditioned", 30, 40, (CROWDED | ShieldRule.RANKED_OUT) & ~ShieldRule.POWER_RAISED),
+    ("discard", 10_000, "conditioned", 30, 10, (CROWDED | ShieldRule.RANKED_OUT) & ~ShieldRule.POWER_RAISED),
     ("discard", 1, "deep-set", None, 600, CROWDED & ~ShieldRule.UPLINK_FULL),
     ("timetable", 200, "conditioned", 30, 100, TIMETABLE | ShieldRule.RANKED_OUT),
-    ("discard", 10_000, "conditioned", 10_000, 10, CROWDED & ~ShieldRule.POWER_RAISED),
+    ("discard", 1_000, "conditioned", 1_000, 40, CROWDED & ~ShieldRule.POWER_RAISED),
     ("timetable", 2, "conditioned", 2, 600, TIMETABLE),
     ("unshielded", 30, "mlp", None, 300, ShieldRule.NO_DATA),
 ]

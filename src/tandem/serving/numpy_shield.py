@@ -1,8 +1,8 @@
 """The shield in NumPy. Each function is the version of the function of the same name in ``tandem.feel.shield``.
 
-Modes are equal to those of JAX; powers and frequencies agree within 1e-5 of their range. The exception is a trainer with
-so few samples that computing takes less than a fifth of the round, and whose frequency the shield raised: there the
-rounding of the upload's time is amplified, in JAX too, and the times of computing agree within 2e-6 of the round.
+Modes are equal to those of JAX, and powers and frequencies agree within 1e-5 of their range, with one exception: a
+trainer with so few samples that computing takes less than a fifth of the round, and whose frequency the shield raised.
+There the rounding of the upload's time is amplified, in JAX too; the times of computing agree within 2e-6 of the round.
 
 Arithmetic is in single precision, in the order of the JAX functions, and is done only for the devices that need it: the
 power floor, for example, is computed for trainers only. See ``tandem.feel.shield`` for the rules and their proof.
