@@ -17,7 +17,7 @@ from tandem.policy import RandomHeuristic
 from tandem.policy.rollout import rollout
 from tandem.serving import Scheduler, ShieldRule
 from tandem.serving.fleet import Fleet
-from tandem.serving.numpy_policy import COLUMNS, build_policy, observe
+from tandem.serving.numpy_policy import COLUMNS, build_policy, device_constants, observe
 from tandem.serving.numpy_shield import FleetConstants, Projection, action_mask, project
 
 TOLERANCE = 1e-5
@@ -189,6 +189,7 @@ def test_plan_for_the_same_fleet_is_that_of_the_simulator() -> None:
         case = make_case(kind, size, "conditioned", size)
         fleet = Fleet.from_policy_file(case.file)
         again = fleet.changed()
+        np.testing.assert_allclose(device_constants(again), case.file.arrays["observation.constants"], rtol=1e-6)
         for name, value in again.worst_case._asdict().items():
             np.testing.assert_array_equal(value, getattr(system_of(kind, size).worst_case, name), err_msg=name)
         for name, value in again.devices._asdict().items():

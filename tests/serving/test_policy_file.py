@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tandem.cli.main import app
 from tandem.errors import InputError
 from tandem.runs import Run
-from tandem.serving import Scheduler, read_policy_file, write_policy_file
+from tandem.serving import Fleet, Scheduler, read_policy_file, write_policy_file
 from tandem.serving.numpy_policy import COLUMNS, build_policy, device_constants, observe
 from tandem.serving.onnx_export import build_onnx
 
@@ -147,13 +147,22 @@ def test_onnx_model_is_the_network(kind: str, request: pytest.FixtureRequest) ->
         for seed in range(20):
             report = make_report(case.file, fleet.names, seed=seed)
             columns = np.array([getattr(report, name) for name in COLUMNS], np.float32)
-            features = observe(policy.constants, columns)
-            given = {"devices": features.T.copy(), "fleet": np.array([2.5], np.float32)}
+            given = {"devices": features_of(fleet, columns).T.copy(), "fleet": np.array([2.5], np.float32)}
             if kind == "case":
                 given |= {"constants": device_constants(fleet), "preference": preference}
             mode_logit, power, frequency = session.run(None, given)
-            output = policy.forward(*policy.normalise(features, 2.5))
-            np.testing.assert_allclose(mode_logit, output.mode_logit, atol=1e-5)
-            for found, logit in ((power, output.power_logit), (frequency, output.frequency_logit)):
+            output = policy.forward(*policy.normalise(observe(policy.constants, columns), 2.5))
+            np.testing.assert_allclose(mode_logit, output[0], atol=1e-5)
+            for found, logit in zip((power, frequency), output[1:], strict=True):
                 squashed = np.clip(1.2 / (1 + np.exp(-logit.astype(np.float64))) - 0.1, 0, 1)
                 np.testing.assert_allclose(found, squashed, atol=1e-5)
+
+
+def features_of(fleet: Fleet, columns: np.ndarray) -> np.ndarray:
+    """The features by their definition, from the columns of a report, [features, devices]."""
+    features, devices = columns.astype(np.float64), fleet.devices
+    features[1] = (features[1] - devices.power_min_w) / (devices.power_max_w - devices.power_min_w)
+    features[2] = (features[2] - devices.frequency_min_hz) / (devices.frequency_max_hz - devices.frequency_min_hz)
+    features[7] = np.where(features[3] > 0, features[7] / np.maximum(features[3], 1e-9), 0)
+    features[9] = 10 * np.log10(features[9])
+    return features.astype(np.float32)

@@ -13,7 +13,7 @@ from tandem import __version__
 from tandem.api import open_run
 from tandem.errors import InputError
 from tandem.feel.channel import RayleighChannel, RicianChannel, StaticChannel
-from tandem.feel.observation import FLEET_FEATURES, device_features
+from tandem.feel.observation import FLEET_FEATURES, device_constants, device_features
 from tandem.feel.system import System
 from tandem.feel.worst_case import WorstCase
 from tandem.io.tree_io import flatten_arrays
@@ -89,6 +89,7 @@ def export_policies(
         **_normaliser_arrays(saved.normaliser),
         **_device_arrays(system, table, kind, scenario.shield.outage),
         **_worst_case_arrays(system.worst_case),
+        "observation.constants": np.asarray(device_constants(system)),
         **_front_arrays(front),
     }
     metadata = {

@@ -46,10 +46,11 @@ class FleetConstants:
         self.per_frequency_width = _per_width(self.frequency_width)
         self.power_width = devices.power_max_w - devices.power_min_w
         self.per_power_width = _per_width(self.power_width)
+        self.lowest_choices = np.stack([devices.power_min_w, devices.frequency_min_hz])
         self.per_worst_gain = np.float32(1) / worst_case.worst_gain
         self.data_per_round = devices.samples_per_request * worst_case.worst_arrivals
         self.period = worst_case.period.astype(np.float32)
-        # The last two arrays of a rank: the bits of a device's place, and the number of those bits.
+        # The last bits of a rank are the device's place in the fleet, see ``top_k_mask``.
         self.place_bits = max(self.size - 1, 1).bit_length()
         self.place = np.arange(self.size - 1, -1, -1, dtype=np.int32)
         self.nothing = np.zeros(self.size, bool)
@@ -125,7 +126,7 @@ def top_k_mask(constants: FleetConstants, willing: Flags, merit: Single, room: i
     The rank of a device is that of ``feel.shield.top_k_mask``: the leading bits of its merit, then its place. No two
     ranks are equal, so the lowest rank to select is the ``room``-th largest.
     """
-    members = np.flatnonzero(willing)
+    members = willing.nonzero()[0]
     if len(members) <= room:
         return willing
     chosen = np.zeros_like(willing)
@@ -182,10 +183,10 @@ def project(
     given = (constants, round_number, queue, data, wished, ranked, willing)
     if not constants.fleet.system.shielded:
         return Projection(willing, power, frequency, *given, willing, power, frequency, present)
-    members = np.flatnonzero(willing)
+    members = willing.nonzero()[0]
     merit = data if mask.may_serve is None else np.where(mask.may_serve, data, FIRST)
     fitting = top_k_mask(constants, willing, merit, uplink_room(constants, data, members))
-    trainers = members if fitting is willing else np.flatnonzero(fitting)
+    trainers = members if fitting is willing else fitting.nonzero()[0]
 
     devices, system = constants.fleet.devices, constants.fleet.system
     inference_cycles = devices.inference_cycles_per_request * queue

@@ -237,6 +237,7 @@ def _expected_arrays(arrays: Arrays, metadata: dict[str, Any]) -> dict[str, tupl
             expected[f"normaliser.{part}.{name}"] = (np.float32, (networks, count))
     expected |= {f"devices.{name}": (np.float64, (size,)) for name in TABLE_COLUMNS}
     expected["devices.group"] = (np.int32, (size,))
+    expected["observation.constants"] = (np.float32, (size, constants))
     expected |= {f"worst_case.{name}": (np.float32, (size,)) for name in WORST_CASE_COLUMNS}
     expected |= {f"worst_case.{name}": (np.int32, (size,)) for name in TIMETABLE_COLUMNS}
     expected |= {"worst_case.round_limit_s": (np.float32, ()), "worst_case.reserved": (np.int32, ())}

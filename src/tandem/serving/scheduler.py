@@ -348,9 +348,12 @@ def _scatter(present: Flags | None, positions: NDArray[np.intp], size: int) -> A
 
 def _check_values(policy: NumpyPolicy, values: Single, report: FleetReport) -> None:
     """Raise ReportError for the first value that is not a number within its range."""
+    # The bits of floats from 0 up are ordered as the floats are, and those of negative numbers and NaN are above them.
+    # So one comparison checks everything, except that it refuses -0.
+    if (values.view(np.uint32) <= policy.highest_bits).all():
+        return
     highest = policy.highest
-    # NaN is in no range, so two comparisons check everything.
-    if (values >= 0).all() and (values <= highest).all():
+    if ((values >= 0) & (values <= highest)).all():
         return
     row, n = np.argwhere(~((values >= 0) & (values <= highest)))[0].tolist()
     name = COLUMNS[row]
