@@ -20,11 +20,10 @@ from jaxtyping import install_import_hook
 from small_runs import CONDITIONED, CROWDED, POPULATION, SMALL
 
 # Every shape and type written in the signatures of equations and geometry is checked as the tests run them.
-EQUATIONS = (
-    "accuracy arrivals channel costs dynamics env numerics observation queues rewards shield timetable worst_case"
-)
-GEOMETRY = "archive crowding dominance hypervolume metrics scaling"
-CHECKED = [f"tandem.feel.{module}" for module in EQUATIONS.split()]
+EQUATIONS = "accuracy arrivals channel costs dynamics env numerics observation path_loss queues rewards"
+SHIELD = "shield shield_plan timetable worst_case"
+GEOMETRY = "archive crowding dominance metrics scaling volume"
+CHECKED = [f"tandem.feel.{module}" for module in f"{EQUATIONS} {SHIELD}".split()]
 CHECKED += [f"tandem.pareto.{module}" for module in GEOMETRY.split()]
 install_import_hook(CHECKED, "beartype.beartype")
 

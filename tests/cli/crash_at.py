@@ -10,13 +10,13 @@ import sys
 from contextlib import contextmanager
 
 from tandem.cli.main import main
-from tandem.io import tree_io
+from tandem.io import array_file
 from tandem.runs import run_writer, trainer
 from tandem.runs.progress_csv import ProgressTable
 
 moment, left = sys.argv.pop(1), int(sys.argv.pop(1))
 trainer.CHECKPOINT_EVERY_S = 0.0
-add, atomic_write, write_json = ProgressTable.add, tree_io.atomic_write, run_writer.write_json
+add, atomic_write, write_json = ProgressTable.add, array_file.atomic_write, run_writer.write_json
 
 
 def stop(here: bool, by: int = signal.SIGKILL) -> None:
@@ -46,5 +46,5 @@ def writing(path, document) -> None:
     write_json(path, document)
 
 
-ProgressTable.add, tree_io.atomic_write, run_writer.write_json = adding, saving, writing
+ProgressTable.add, array_file.atomic_write, run_writer.write_json = adding, saving, writing
 main()

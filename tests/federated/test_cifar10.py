@@ -17,7 +17,7 @@ from tandem.federated.data import LabelledImages
 from tandem.federated.tasks.base import Cifar10
 from tandem.federated.tasks.cifar10 import find_cifar10
 from tandem.federated.tasks.pretraining import accuracy_on, fingerprint, read_pretrained
-from tandem.io.tree_io import read_arrays
+from tandem.io.array_file import read_arrays
 from tandem.scenario.plugins import Cifar10TaskConfig
 
 

@@ -15,7 +15,8 @@ from tandem.federated.tasks import pretraining
 from tandem.federated.tasks.base import Cifar10, Digits, PretrainConfig, Task
 from tandem.federated.tasks.models import weight_count
 from tandem.federated.tasks.pretraining import PretrainProgress, augment, cache_path, load_pretrained, pretrain
-from tandem.io.tree_io import flatten_arrays, write_arrays
+from tandem.io.array_file import write_arrays
+from tandem.io.tree_io import flatten_arrays
 from tandem.scenario.plugins import Cifar10TaskConfig, DigitsTaskConfig
 
 DIGITS = Digits(DigitsTaskConfig())

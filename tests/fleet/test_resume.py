@@ -20,7 +20,7 @@ from tandem.federated.fleet.messages import Instruction, to_bytes
 from tandem.federated.fleet.run_dir import CLIENT_STORE, ROUNDS, SERVER, server_lock
 from tandem.federated.fleet.runner import run_to_folder
 from tandem.federated.fleet.spec import ClientContext, FleetSpec
-from tandem.io.tree_io import write_arrays
+from tandem.io.array_file import write_arrays
 from tandem.scenario import load_scenario
 
 NUM_ROUNDS = 6

@@ -14,7 +14,8 @@ import tandem
 from disks import read_only_disk
 from small_runs import CONDITIONED
 from tandem.errors import InputError
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.array_file import read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 from tandem.runs import Run, is_locked, read_record, resume
 from tandem.runs.migrations import FORMAT
 from tandem.runs.run_dir import list_runs, new_run_dir, run_lock

@@ -10,10 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jaxtyping import Float
 
 from tandem.feel.numerics import no_fma
+from tandem.feel.shield_plan import poisson_quantile
 from tandem.feel.types import Array, PerDevice, RandomKey, Scalar
 from tandem.scenario.device_table import Column, DeviceTable
 from tandem.scenario.plugins import ArrivalsConfig, ConstantArrivalsConfig, PoissonArrivalsConfig, TraceArrivalsConfig
@@ -64,11 +64,7 @@ class PoissonProcess(ArrivalProcess):
         return jax.vmap(jax.random.poisson)(keys, mean).astype(mean.dtype)
 
     def upper_quantile(self, duration_s: float, outage: float) -> Column:
-        mean, share = self.mean_rate() * duration_s, 1 - outage
-        # The quantile as in scipy.stats.poisson.ppf; importing scipy.stats takes as long as importing JAX.
-        above = np.ceil(scipy.special.pdtrik(share, mean))
-        below = np.maximum(above - 1, 0)
-        return np.asarray(np.where(scipy.special.pdtr(below, mean) >= share, below, above), np.float64)
+        return poisson_quantile(self.mean_rate() * duration_s, outage)
 
     def mean_rate(self) -> Column:
         return np.asarray(self.rate_per_s, np.float64)

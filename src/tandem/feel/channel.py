@@ -18,6 +18,7 @@ import scipy.special
 from jaxtyping import Float
 
 from tandem.feel.numerics import no_fma, packed_uniforms
+from tandem.feel.path_loss import gain_from_db, mean_gain, noise_dbw
 from tandem.feel.types import Array, Count, PerDevice, RandomKey, Scalar
 from tandem.scenario.device_table import Column, DeviceTable
 from tandem.scenario.plugins import (
@@ -27,31 +28,14 @@ from tandem.scenario.plugins import (
     StaticFadingConfig,
     TraceFadingConfig,
 )
-from tandem.scenario.schema import Channel, Scenario
+from tandem.scenario.schema import Scenario
 from tandem.scenario.traces import read_trace
-
-GAIN_LIMITS = (1e-30, 1e30)  # representable in single precision, and far beyond any real channel
 
 
 def uplink_rate(bandwidth_hz: Scalar, trainers: Count | Scalar, power_w: PerDevice, gain: PerDevice) -> PerDevice:
     """Compute r = B / |M| * log2(1 + p h / sigma^2), in bit/s; the round's trainers share the bandwidth equally."""
     share_hz = bandwidth_hz / jnp.maximum(trainers, 1)
     return share_hz * jnp.log1p(power_w * gain) * (1 / math.log(2.0))
-
-
-def mean_gain(channel: Channel, devices: DeviceTable) -> Column:
-    """Compute h / sigma^2 of each device without fading: path loss and shadowing over thermal noise."""
-    loss_db = channel.loss_at_1km_db + 10 * channel.loss_exponent * np.log10(devices.distance_m / 1e3)
-    return _gain_from_db(devices.shadowing_db - loss_db - _noise_dbw(channel))
-
-
-def _noise_dbw(channel: Channel) -> float:
-    """Compute sigma^2, the thermal noise over the whole band, in dBW."""
-    return channel.noise_dbm_per_hz - 30 + channel.noise_figure_db + 10 * math.log10(channel.bandwidth_hz)
-
-
-def _gain_from_db(snr_db: Column) -> Column:
-    return np.clip(10 ** (np.clip(snr_db, -300, 300) / 10), *GAIN_LIMITS)
 
 
 class ChannelModel(eqx.Module):
@@ -157,7 +141,7 @@ def _trace(fading: TraceFadingConfig, scenario: Scenario, devices: DeviceTable) 
         field="channel.fading.path",
         source=scenario.source,
     )
-    gains = _gain_from_db(trace.values - _noise_dbw(scenario.channel))
+    gains = gain_from_db(trace.values - noise_dbw(scenario.channel))
     return TraceChannel(jnp.asarray(gains, float), jnp.asarray(1 / trace.step_s, float))
 
 

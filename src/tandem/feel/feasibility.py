@@ -8,9 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tandem.errors import InputError
-from tandem.feel.arrivals import ArrivalProcess
-from tandem.feel.channel import ChannelModel
-from tandem.feel.worst_case import SAFETY_MARGIN, ShieldPlan, WorstCase
+from tandem.feel.shield_plan import SAFETY_MARGIN, ArrivalBounds, ChannelBounds, ShieldPlan
 from tandem.scenario.device_table import Column, DeviceTable
 from tandem.scenario.plugins import TraceArrivalsConfig, TraceFadingConfig
 from tandem.scenario.schema import Scenario
@@ -18,15 +16,14 @@ from tandem.scenario.schema import Scenario
 Refusal = Callable[..., None]
 
 _NOTHING = 1e-30  # stands for a capacity of 0 in a division
-_ROUNDING = 1e-6  # of ``WorstCase``, which is in single precision
+_ROUNDING = 1e-6  # of the planned length of a round
 
 
 def check_feasible(
     scenario: Scenario,
     devices: DeviceTable,
-    arrivals: ArrivalProcess,
-    channel: ChannelModel,
-    worst_case: WorstCase,
+    arrivals: ArrivalBounds,
+    channel: ChannelBounds,
     plan: ShieldPlan,
 ) -> None:
     """Raise InputError if a device cannot be kept stable, and name the worst one."""
@@ -70,7 +67,7 @@ def check_feasible(
         f"{fewer} or {shortest}, or raise limits.queue_max",
     )
     if scenario.shield.enabled:
-        _check_shielded(scenario, devices, arrivals, worst_case, plan, refuse, fewer)
+        _check_shielded(scenario, devices, arrivals, plan, refuse, fewer)
     else:
         _check_unshielded(scenario, devices, channel, rate, refuse, fewer)
 
@@ -78,16 +75,15 @@ def check_feasible(
 def _check_shielded(
     scenario: Scenario,
     devices: DeviceTable,
-    arrivals: ArrivalProcess,
-    worst_case: WorstCase,
+    arrivals: ArrivalBounds,
     plan: ShieldPlan,
     refuse: Refusal,
     fewer: str,
 ) -> None:
     limits, shield, training = scenario.limits, scenario.shield, scenario.training
-    queue_limit = np.asarray(worst_case.queue_limit, np.float64)
+    queue_limit = plan.device.queue_limit
     least_s = max(limits.round_floor_s, limits.idle_round_s)
-    round_limit_s = float(worst_case.round_limit_s) / (1 - SAFETY_MARGIN)
+    round_limit_s = plan.round_limit_s / (1 - SAFETY_MARGIN)
     if round_limit_s < least_s * (1 - _ROUNDING):
         refuse(
             arrivals.upper_quantile(least_s, shield.outage),
@@ -97,9 +93,9 @@ def _check_shielded(
             f"{fewer} or limits.idle_round_s, or raise limits.queue_max or {{group}}.frequency_max_hz",
             surely=True,
         )
-    if np.any(np.asarray(worst_case.max_trainers) < 1):
+    if np.any(plan.max_trainers < 1):
         refuse(
-            _upload_s(scenario, devices, np.asarray(worst_case.worst_gain, np.float64)),
+            _upload_s(scenario, devices, plan.device.worst_gain),
             shield.upload_share * round_limit_s,
             "its upload takes {load} s in a bad channel, even alone at full power, and {capacity} s of a round are "
             "kept for uploads",
@@ -119,7 +115,7 @@ def _check_shielded(
         )
     if limits.overflow == "discard":
         refuse(
-            arrivals.upper_quantile(least_s, shield.outage) + np.asarray(worst_case.worst_arrivals, np.float64),
+            arrivals.upper_quantile(least_s, shield.outage) + plan.arrivals,
             queue_limit,
             "it could never train, since {load} requests may be waiting after an idle and a training round and it is "
             "sure to hold and serve only {capacity} in the shortest",
@@ -166,7 +162,7 @@ def _check_timetable(scenario: Scenario, devices: DeviceTable, plan: ShieldPlan,
 
 
 def _check_unshielded(
-    scenario: Scenario, devices: DeviceTable, channel: ChannelModel, rate: Column, refuse: Refusal, fewer: str
+    scenario: Scenario, devices: DeviceTable, channel: ChannelBounds, rate: Column, refuse: Refusal, fewer: str
 ) -> None:
     training = scenario.training
     # Stable only if U chi lambda F <= f_max, even if the device trained all the time.

@@ -17,6 +17,7 @@ from tandem.feel.channel import ChannelModel, build_channel
 from tandem.feel.feasibility import check_feasible
 from tandem.feel.measured_accuracy import MeasuredAccuracy
 from tandem.feel.numerics import no_fma
+from tandem.feel.shield_plan import plan_shield
 from tandem.feel.types import Objectives, PerDevice, Scalar
 from tandem.feel.worst_case import WorstCase, build_worst_case
 from tandem.scenario.device_table import build_device_table
@@ -93,8 +94,8 @@ def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder 
     table = build_device_table(scenario)
     arrivals = build_arrivals(scenario, table)
     channel = build_channel(scenario, table)
-    worst_case, plan = build_worst_case(scenario, table, arrivals, channel)
-    check_feasible(scenario, table, arrivals, channel, worst_case, plan)
+    plan = plan_shield(scenario, table, arrivals, channel)
+    check_feasible(scenario, table, arrivals, channel, plan)
     discards = scenario.shield.enabled and scenario.limits.overflow == "discard"
     data_limit = plan.max_data if discards else np.full(len(table), scenario.limits.data_max)
 
@@ -116,7 +117,7 @@ def build_system(scenario: Scenario, measured_accuracy: MeasuredAccuracyBuilder 
         arrivals=arrivals,
         channel=channel,
         accuracy_mapping=build_accuracy_mapping(scenario.accuracy.mapping),
-        worst_case=worst_case,
+        worst_case=build_worst_case(plan),
         iterations=array(scenario.training.iterations),
         update_bits=array(scenario.training.update_bits),
         bandwidth_hz=array(scenario.channel.bandwidth_hz),

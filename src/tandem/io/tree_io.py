@@ -1,11 +1,10 @@
-"""Pytrees of arrays in safetensors files: each array under its path in the tree, with a note of metadata.
+"""Pytrees as arrays by name, for ``array_file``: each array under its path in the tree.
 
 The structure is not in the file: the caller of ``restore_arrays`` gives it, and every array is checked against it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,16 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from tandem.errors import InputError
-from tandem.io.atomic import atomic_write, reason
+from tandem.io.array_file import Arrays
 
 Tree = TypeVar("Tree")
-Arrays = dict[str, NDArray[Any]]
-# A single entry: safetensors writes several in an order that differs between processes.
-NOTE = "tandem"
 
 
 def flatten_arrays(tree: Any) -> Arrays:
@@ -44,28 +38,6 @@ def restore_arrays(like: Tree, arrays: Mapping[str, NDArray[Any]], source: Path)
     leaves = [_checked(arrays, _name(path), leaf, source) if _is_array(leaf) else leaf for path, leaf in paths]
     tree: Tree = jax.tree_util.tree_unflatten(structure, leaves)
     return tree
-
-
-def write_arrays(path: Path, arrays: Arrays, note: Mapping[str, Any], durable: bool = False) -> None:
-    """Write arrays and a note; ``durable`` as in ``atomic_write``. Equal arrays give equal bytes."""
-    with atomic_write(path, durable) as temporary:
-        # Not by save_file, which reports a full disk with its own type of exception.
-        temporary.write_bytes(save(arrays, metadata={NOTE: json.dumps(note)}))
-
-
-def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Read the arrays and the note of a file."""
-    fix = "restore it from a copy, or train again into another folder"
-    try:
-        with safe_open(path, framework="numpy") as file:
-            note = json.loads((file.metadata() or {})[NOTE])
-            return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
-    except FileNotFoundError:
-        raise InputError(f"{path}: is missing; {fix}.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({reason(error)}); check its permissions.") from None
-    except (SafetensorError, ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: is cut short or damaged; {fix}.") from None
 
 
 def _name(path: Any) -> str:

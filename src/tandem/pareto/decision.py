@@ -16,9 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from tandem.errors import InputError
 from tandem.objectives import NUM_OBJECTIVES, OBJECTIVES, Objective, to_user_units
-from tandem.pareto.dominance import nondominated_indices
-from tandem.pareto.points import Ranges, as_points, finite_rows, normalise
-from tandem.pareto.types import HostMask, HostPoints
+from tandem.pareto.points import (
+    HostMask,
+    HostPoints,
+    Ranges,
+    as_points,
+    finite_rows,
+    nondominated_indices,
+    normalise,
+)
 
 TOLERANCE = 1e-9  # smaller differences of normalised objectives are rounding
 

@@ -1,16 +1,12 @@
-"""Pareto dominance: the non-dominated points of a set, and ranks by non-dominated sorting."""
+"""Pareto dominance in compiled code: the non-dominated points of a set, and ranks by non-dominated sorting."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import moocore
-import numpy as np
 from jaxtyping import Bool, Float
-from numpy.typing import ArrayLike
 
-from tandem.pareto.points import as_points, finite_rows
-from tandem.pareto.types import Array, Counts, Indices, Mask, Points
+from tandem.pareto.types import Array, Counts, Mask, Points
 
 
 @jax.jit
@@ -34,15 +30,6 @@ def is_nondominated(points: Points, valid: Mask | None = None) -> Mask:
     earlier_twin = jnp.all(rival == point, axis=-1) & (index[:, None] < index[None, :])
     beaten = (dominates(rival, point) | earlier_twin) & present[:, None]
     return present & ~jnp.any(beaten, axis=0)
-
-
-def nondominated_indices(points: ArrayLike) -> Indices:
-    """Return the indices of the non-dominated points, ascending; of equal points the first. On the host."""
-    rows = as_points(points)
-    finite = np.flatnonzero(finite_rows(rows))
-    if len(finite) == 0:
-        return finite
-    return np.asarray(finite[moocore.is_nondominated(rows[finite], maximise=True)])
 
 
 @jax.jit

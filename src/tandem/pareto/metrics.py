@@ -14,9 +14,9 @@ from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
 from tandem.objectives import NUM_OBJECTIVES
-from tandem.pareto.dominance import dominates, is_nondominated, nondominated_indices, valid_mask
-from tandem.pareto.points import Ranges, as_points, finite_rows, normalise
-from tandem.pareto.types import Array, Candidates, HostPoints, Mask, PerCandidate, PerPoint, Points3
+from tandem.pareto.dominance import dominates, is_nondominated, valid_mask
+from tandem.pareto.points import HostPoints, Ranges, as_points, finite_rows, nondominated_indices, normalise
+from tandem.pareto.types import Array, Candidates, Mask, PerCandidate, PerPoint, Points3
 
 
 def sparsity(points: ArrayLike, ranges: Ranges | None = None) -> float:

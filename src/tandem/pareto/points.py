@@ -1,15 +1,22 @@
-"""Input of the functions on the host: points as three columns of double precision, and the scale to compare them on."""
+"""Points on the host: three columns of double precision, the scale to compare them on, and the non-dominated ones.
+
+This module and ``decision`` do not import JAX, so that the deployed scheduler can choose a policy without it.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import moocore
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem.errors import InputError
 from tandem.objectives import NUM_OBJECTIVES
-from tandem.pareto.types import HostMask, HostPoints
+
+HostPoints = NDArray[np.float64]
+HostMask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 
 class Ranges(NamedTuple):
@@ -49,3 +56,12 @@ def normalise(points: ArrayLike, ranges: Ranges) -> HostPoints:
     span = high - low
     scaled = (as_points(points) - low) / np.where(span > 0, span, 1.0)
     return np.where(span > 0, scaled, 0.0)
+
+
+def nondominated_indices(points: ArrayLike) -> Indices:
+    """Return the indices of the non-dominated points, ascending; of equal points the first."""
+    rows = as_points(points)
+    finite = np.flatnonzero(finite_rows(rows))
+    if len(finite) == 0:
+        return finite
+    return np.asarray(finite[moocore.is_nondominated(rows[finite], maximise=True)])

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tandem.errors import InputError
 from tandem.objectives import NUM_OBJECTIVES
-from tandem.pareto.types import HostPoints
+from tandem.pareto.points import HostPoints
 
 REFINEMENT = 6
 

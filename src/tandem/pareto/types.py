@@ -1,10 +1,8 @@
-"""Shapes shared by this package: a set of points in objective space, and the mask of its rows that count."""
+"""Shapes in compiled code: a set of points in objective space, and the mask of its rows that count."""
 
 from __future__ import annotations
 
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from numpy.typing import NDArray
 
 # In compiled code a set has a fixed number of rows and a mask of those that are in it.
 Points = Float[Array, "points objectives"]  # everything maximised
@@ -16,18 +14,10 @@ Counts = Int[Array, " points"]
 Candidates = Float[Array, "candidates 3"]  # points that may be added to a set
 PerCandidate = Float[Array, " candidates"]
 
-# On the host, NumPy in double precision.
-HostPoints = NDArray[np.float64]
-HostMask = NDArray[np.bool_]
-Indices = NDArray[np.intp]
-
 __all__ = [
     "Array",
     "Candidates",
     "Counts",
-    "HostMask",
-    "HostPoints",
-    "Indices",
     "Mask",
     "PerCandidate",
     "PerPoint",

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 
 from tandem.errors import InputError
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.array_file import read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.train_loop import Checkpoint, abstract_state, init_checkpoint
 from tandem.runs.run_dir import CHECKPOINT

@@ -15,7 +15,8 @@ import numpy as np
 from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.feel.system import System, SystemBuilder, build_system
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.array_file import read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 from tandem.learn.algorithm import Algorithm
 from tandem.learn.config import AlgorithmConfig
 from tandem.learn.registry import config_from_document, get_algorithm
@@ -63,6 +64,11 @@ class Run:
     def conditioned(self) -> bool:
         """Whether the run has one network that takes any preference as an input."""
         return bool(getattr(self._stored.network, "conditioned", False))
+
+    @property
+    def saved(self) -> SavedPolicies:
+        """The networks of the run, stacked, with their normalisation; ``PolicyRecord.network`` is an index of one."""
+        return self._stored
 
     def system(self) -> System:
         """Return the system that the run was trained on, for example for ``simulate``."""

@@ -17,8 +17,9 @@ from tandem.federated.fleet.client_round import ClientSnapshot, initial_snapshot
 from tandem.federated.fleet.hardware import Hardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
 from tandem.federated.fleet.spec import ClientContext
+from tandem.io.array_file import read_arrays, write_arrays
 from tandem.io.locks import file_lock
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 
 REPORT = "report"  # the entry with the bytes of the last report
 TREES = ("fleet", "client")

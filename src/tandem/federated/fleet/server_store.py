@@ -16,7 +16,8 @@ from tandem.errors import InputError
 from tandem.federated.fleet.run_dir import ROUNDS, SERVER
 from tandem.federated.fleet.server import RoundRecord, ServerState, aggregate_round, init_server, plan_round
 from tandem.federated.fleet.spec import FleetSpec
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.array_file import read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 from tandem.policy.base import Policy
 
 SERVER_FIELDS = ("estimate", "accuracy", "model", "algorithm_state", "acknowledged", "settled", "responded")

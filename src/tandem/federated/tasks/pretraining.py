@@ -24,7 +24,8 @@ from tandem.federated.algorithm import Model
 from tandem.federated.data import LabelledImages
 from tandem.federated.tasks.base import PretrainConfig, Task, TaskData
 from tandem.feel.types import Array, RandomKey, Scalar
-from tandem.io.tree_io import flatten_arrays, read_arrays, restore_arrays, write_arrays
+from tandem.io.array_file import read_arrays, write_arrays
+from tandem.io.tree_io import flatten_arrays, restore_arrays
 from tandem.rng import SeedStream, stream_key
 
 STEPS_PER_CALL = 25

@@ -1,0 +1,44 @@
+"""The deployed scheduler: it turns reports of devices into decisions, with NumPy alone.
+
+- ``messages``: what goes in and comes out: ``FleetReport``, ``OperatingPoint``, ``FleetDecision``, and the errors.
+- ``policy_file``: the file that ``tandem export`` writes: weights, normalisation, fleet, front and metadata.
+- ``fleet``: the devices that decisions are made for, with the worst-case bounds of the shield.
+- ``numpy_policy``, ``numpy_shield``: the NumPy versions of ``tandem.policy`` and ``tandem.feel.shield``.
+- ``scheduler``: ``Scheduler``, which uses all of them.
+- ``export``, ``onnx_export``: write the file from a run; only these import JAX.
+
+>>> from tandem.serving import OperatingPoint, Scheduler
+>>> scheduler = Scheduler.open("policy.safetensors", OperatingPoint(max_latency_s=3.0))  # doctest: +SKIP
+>>> decision = scheduler.decide(report)  # doctest: +SKIP
+>>> decision.frequency_hz, decision.explain("camera-3")  # doctest: +SKIP
+"""
+
+from tandem.serving.fleet import Fleet
+from tandem.serving.messages import (
+    DeviceProfile,
+    FleetDecision,
+    FleetMismatchError,
+    FleetReport,
+    OperatingPoint,
+    PolicyChoice,
+    ReportError,
+    ShieldRule,
+)
+from tandem.serving.policy_file import PolicyFile, read_policy_file, write_policy_file
+from tandem.serving.scheduler import Scheduler
+
+__all__ = [
+    "DeviceProfile",
+    "Fleet",
+    "FleetDecision",
+    "FleetMismatchError",
+    "FleetReport",
+    "OperatingPoint",
+    "PolicyChoice",
+    "PolicyFile",
+    "ReportError",
+    "Scheduler",
+    "ShieldRule",
+    "read_policy_file",
+    "write_policy_file",
+]
