@@ -17,6 +17,7 @@ from tandem.experiments.reward_source import RewardSource
 from tandem.experiments.scale import SCALES, load_scale
 from tandem.experiments.sweep import make_jobs, sweep
 from tandem.experiments.trial import RESULT, Trial, TrialResult, group_by_seed, read_result, trial_dir, write_result
+from tandem.learn import ALGORITHMS
 from tandem.scenario import load_scenario
 
 SMOKE, CPU, FULL = map(load_scale, SCALES)
@@ -159,15 +160,26 @@ def test_trials_are_equal_exactly_if_their_names_are(one: Trial, other: Trial) -
 
 
 def test_trials_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of these names makes stored trials train again, as the renaming of the hyperparameters did."""
+    """A change of these names makes stored trials train again, as a change of a default does."""
     monkeypatch.setattr(Trial, "fingerprint", "0" * 8)  # other scenarios have other names
     for trial, name in (
-        (FULL.trial("pc-ppo", 0), "pc-ppo-n10-r6-6907e81b-seed0"),
-        (FULL.trial("c-moppo", 3, beta=0.5), "c-moppo-n10-r6-84214835-seed3"),
-        (CPU.trial("s-ppo", 1, size=20), "s-ppo-n20-r6-c89cf3d7-seed1"),
-        (SMOKE.trial("moea-d", 1), "moea-d-n3-r6-933a3df8-seed1"),
+        (FULL.trial("pc-ppo", 0), "pc-ppo-n10-r6-c659a425-seed0"),
+        (FULL.trial("c-moppo", 3, beta=0.5), "c-moppo-n10-r6-05669f5b-seed3"),
+        (CPU.trial("s-ppo", 1, size=20), "s-ppo-n20-r6-fdbadae4-seed1"),
+        (SMOKE.trial("moea-d", 1), "moea-d-n3-r6-41b15767-seed1"),
     ):
         assert trial.name == name
+
+
+def test_another_default_is_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = FULL.trial("pc-ppo", 0)
+    before = trial.name
+    monkeypatch.setitem(ALGORITHMS["pc-ppo"].presets, "default", {"gamma": 0.98})
+    trial_module._hyperparameters.cache_clear()
+    assert trial.name != before
+    monkeypatch.undo()
+    trial_module._hyperparameters.cache_clear()
+    assert trial.name == before
 
 
 def test_result_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tandem.experiments.reward_source import RewardSource
 from tandem.io.atomic import results_folder
 from tandem.io.tables import write_json
+from tandem.learn.registry import config_document, make_config
 from tandem.scenario import Scenario, load_scenario
 from tandem.scenario.plugins import TaskConfig
 
@@ -42,10 +43,16 @@ class Trial:
     def name(self) -> str:
         """The unique name of the trial and of its folder. Fields that are not in the name are part of a digest.
 
-        The digest covers the names of hyperparameters and the content of the scenario. Trials stored under older names
-        are trained again.
+        The digest covers all hyperparameters, defaults included, and the content of the scenario. Trials stored under
+        other names are trained again, so a result of other defaults is not reused.
         """
-        digest = _digest({**self.without_seed.document(), "scenario": self.fingerprint})
+        digest = _digest(
+            {
+                **self.without_seed.document(),
+                "scenario": self.fingerprint,
+                "hyperparameters": _hyperparameters(self.algorithm, self.preset, self.config),
+            }
+        )
         return f"{self.algorithm}-n{self.size}-r{self.rate:g}-{digest}-seed{self.seed}"
 
     @property
@@ -180,6 +187,11 @@ def freeze(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _load(size: int, rate: float, overrides: Mapping[str, Any]) -> Scenario:
     return load_scenario("paper", {"fleet.size": size, "workload.request_rate_per_s": rate, **overrides})
+
+
+@functools.cache
+def _hyperparameters(algorithm: str, preset: str, config: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return config_document(make_config(algorithm, preset, dict(config)))
 
 
 @functools.cache  # a sweep asks for the names of its trials several times
