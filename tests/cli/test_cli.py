@@ -45,7 +45,8 @@ def test_simulate_prints_a_table(tandem) -> None:
 
 def test_settings_and_overrides_reach_the_simulation(tandem) -> None:
     common = ("simulate", "--rounds", "20", "--seeds", "1", "--trace", "none", "--json")
-    no_training = json.loads(tandem(*common, "--policy-set", "data_share=2", "--set", "fleet.size=5")[1])
+    changes = ("--set", "fleet.size=5", "--set", "limits.overflow=discard")  # with C3 every device has to train
+    no_training = json.loads(tandem(*common, "--policy-set", "data_share=2", *changes)[1])
     assert no_training["devices"] == 5
     assert no_training["trainers_per_round"] == 0
     unshielded = json.loads(tandem(*common, "--policy", "random", "--no-shield")[1])
