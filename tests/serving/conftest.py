@@ -1,10 +1,36 @@
-"""A database of each kind."""
+"""Shared by the tests of the scheduler and the service: policies and their export, and a database of each kind."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from exports import Case, make_case
 from postgres import PostgresServer
+
+from tandem.serving import Scheduler, write_policy_file
+
+
+@pytest.fixture(scope="session")
+def case() -> Case:
+    return make_case("discard", 10, "conditioned", 10)
+
+
+@pytest.fixture(scope="session")
+def fixed_case() -> Case:
+    """A network that fits one size of fleet."""
+    return make_case("discard", 10, "mlp", 10)
+
+
+@pytest.fixture
+def policy_path(case: Case, tmp_path: Path) -> Path:
+    path = tmp_path / "policy.safetensors"
+    write_policy_file(path, case.file)
+    return path
+
+
+@pytest.fixture
+def scheduler(case: Case) -> Scheduler:
+    return Scheduler(case.file)
 
 
 @pytest.fixture(scope="session")

@@ -65,6 +65,11 @@ class Run:
         """Whether the run has one network that takes any preference as an input."""
         return bool(getattr(self._stored.network, "conditioned", False))
 
+    @property
+    def saved(self) -> SavedPolicies:
+        """The networks of the run, stacked, with their normalisation; ``PolicyRecord.network`` is an index of one."""
+        return self._stored
+
     def system(self) -> System:
         """Return the system that the run was trained on, for example for ``simulate``."""
         return self._algorithm.environment.system

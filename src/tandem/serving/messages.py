@@ -194,7 +194,7 @@ class FleetDecision:
     names: Sequence[str]
     round: int
     train: Flags  # the mode: train, else serve
-    power_w: Column  # transmission power; the lowest for a device that serves
+    power_w: Column  # transmission power; a device that serves does not transmit and ignores it
     frequency_hz: Column
     absent: tuple[str, ...]  # devices of the fleet without a row in the report, which are assumed to serve
     late: tuple[str, ...]  # devices with a row of last known values, which are assumed to serve
@@ -202,6 +202,7 @@ class FleetDecision:
     version: str  # fingerprint of the policy file
     operating_point: OperatingPoint
     shield: Any = field(repr=False)  # numpy_shield.Projection: the intermediate values, from which the rules follow
+    order: NDArray[np.intp] | None = field(default=None, repr=False)  # the devices' places in ``shield``, if another
 
     @property
     def modes(self) -> list[str]:
@@ -212,7 +213,7 @@ class FleetDecision:
     def rules(self) -> NDArray[np.uint16]:
         """The rules that changed the network's output for each device, as a ``ShieldRule``; 0 if none did."""
         rules: NDArray[np.uint16] = self.shield.rules()
-        return rules
+        return rules if self.order is None else rules[self.order]
 
     def explain(self, name: str) -> str:
         """Return a sentence on one device: what was decided, and what the shield changed and why."""
