@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 from exports import Case, make_case
+from fastapi.testclient import TestClient
 from postgres import PostgresServer
+from servers import build_policy_file
 
 from tandem.serving import Scheduler, write_policy_file
+from tandem.serving.http import create_app
+from tandem.serving.service import Service, publish
+from tandem.serving.storage import Store
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +53,27 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/tandem.db"
     url: str = request.getfixturevalue("postgres").create_database()
     return url
+
+
+@pytest.fixture(scope="session")
+def service_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export file for a fleet of three devices."""
+    path = tmp_path_factory.mktemp("policy") / "policy.safetensors"
+    write_policy_file(path, build_policy_file())
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store with an active policy, in SQLite."""
+    store = Store.open(str(tmp_path / "tandem.db"), stale_rounds=10)
+    publish(store, build_policy_file(), activate=True, by="test")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def http(store: Store) -> Iterator[TestClient]:
+    """A client of the application, in this process; errors of the program would be raised."""
+    with TestClient(create_app(Service(store)), base_url="http://127.0.0.1") as client:
+        yield client

@@ -113,7 +113,7 @@ def test_versions_are_kept_activated_and_rolled_back(store: Store) -> None:
     assert not store.publish_version("v1", b"one", "run")
     store.publish_version("v2", b"two", "tuner", {"gain": 0.1}, activate=True, by="tuner")
     assert (store.read_state().version, store.read_version("v2")) == ("v2", b"two")
-    assert store.roll_back("operator").version == "v1"
+    assert store.activate_version(store.previous_version(), "operator").version == "v1"
     assert [(v.version, v.active, v.note) for v in store.list_versions()] == [
         ("v2", False, {"gain": 0.1}),
         ("v1", True, None),
@@ -126,7 +126,7 @@ def test_versions_are_kept_activated_and_rolled_back(store: Store) -> None:
 def test_there_is_nothing_to_roll_back_to_at_first(store: Store) -> None:
     store.publish_version("v1", b"one", "run", activate=True)
     with pytest.raises(UnknownVersionError):
-        store.roll_back("operator")
+        store.previous_version()
 
 
 def test_events_can_be_followed(store: Store) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -313,11 +314,17 @@ class Store:
         with self._read() as connection:
             return self._state(connection)
 
-    def set_operating_point(self, operating_point: Mapping[str, Any], changed_by: str) -> FleetState:
-        """Store the operating point for all later decisions, in all processes."""
+    def set_operating_point(
+        self, operating_point: Mapping[str, Any], changed_by: str, revision: int | None = None
+    ) -> FleetState:
+        """Store the operating point for all later decisions, in all processes.
+
+        With ``revision``, raise SupersededError if the state has another one, because another process was faster.
+        """
         document = dict(operating_point)
         with self._write() as connection:
             state = self._lock(connection)
+            _check_revision(state, revision)
             self._insert(
                 connection, operating_points, operating_point=document, changed_by=changed_by, changed_at=now()
             )
@@ -359,30 +366,17 @@ class Store:
                 self._activate(connection, version, by)
         return is_new
 
-    def activate_version(self, version: str, by: str) -> FleetState:
-        """Use a stored version for all later decisions, in all processes."""
+    def activate_version(self, version: str, by: str, revision: int | None = None) -> FleetState:
+        """Use a stored version for all later decisions, in all processes; ``revision`` as for the operating point."""
         with self._write() as connection:
-            self._lock(connection)
+            _check_revision(self._lock(connection), revision)
             self._activate(connection, version, by)
             return self._state(connection)
 
     def previous_version(self) -> str:
-        """Return the version that was active before the present one."""
+        """Return the version that was active before the present one, to which a roll-back returns."""
         with self._read() as connection:
             return self._previous(connection)
-
-    def roll_back(self, by: str, expected: str | None = None) -> FleetState:
-        """Activate the version that was active before the present one.
-
-        With ``expected``, raise SupersededError if it is not this version, because another process was faster.
-        """
-        with self._write() as connection:
-            self._lock(connection)
-            previous = self._previous(connection)
-            if expected is not None and previous != expected:
-                raise SupersededError
-            self._activate(connection, previous, by)
-            return self._state(connection)
 
     def list_versions(self) -> list[StoredVersion]:
         """Return all versions, newest first."""
@@ -422,24 +416,12 @@ class Store:
             new_outcomes = self._sort_out_outcomes(connection, items, results)
             moment = now()
             if new_rounds:
-                connection.execute(sa.insert(rounds), [self._round_row(item, moment) for item in new_rounds.values()])
+                _insert_rows(connection, rounds, [self._round_row(item, moment) for item in new_rounds.values()])
                 newest = max(new_rounds)
                 if newest > state.newest_round:
                     self._update_fleet(connection, newest_round=newest)
             if new_outcomes:
-                connection.execute(
-                    sa.insert(outcomes),
-                    [
-                        {
-                            "fleet_id": self._fleet_id,
-                            "round": item.round,
-                            "digest": item.digest,
-                            "outcome": pack(item.outcome),
-                            "recorded_at": moment,
-                        }
-                        for item in new_outcomes.values()
-                    ],
-                )
+                _insert_rows(connection, outcomes, [self._outcome_row(item, moment) for item in new_outcomes.values()])
         return results
 
     def _sort_out_rounds(
@@ -516,6 +498,15 @@ class Store:
             "version": item.version,
             "operating_point": item.operating_point,
             "decided_at": moment,
+        }
+
+    def _outcome_row(self, item: NewOutcome, moment: datetime) -> dict[str, Any]:
+        return {
+            "fleet_id": self._fleet_id,
+            "round": item.round,
+            "digest": item.digest,
+            "outcome": pack(item.outcome),
+            "recorded_at": moment,
         }
 
     def list_rounds(self, before: int | None = None, limit: int = 50) -> list[StoredRound]:
@@ -740,6 +731,35 @@ class Store:
             except IntegrityError:  # another process was faster
                 with self._engine.connect() as connection:
                     return int(find(connection) or 0)
+
+
+def _insert_rows(connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows that have the same columns with one statement.
+
+    The drivers' executemany gives up Python's global lock for every row, and then waits for a busy thread to return it:
+    under load most of a transaction's time. SQLAlchemy's own statement of this form would be compiled in every batch.
+    """
+    names = tuple(rows[0])
+    dialect = connection.dialect
+    converters = [table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in names]
+    values = [
+        row[name] if convert is None else convert(row[name])
+        for row in rows
+        for name, convert in zip(names, converters, strict=True)
+    ]
+    mark = "?" if dialect.name == "sqlite" else "%s"
+    connection.exec_driver_sql(_insert_statement(table.name, names, len(rows), mark), tuple(values))
+
+
+@lru_cache(maxsize=1024)
+def _insert_statement(table: str, names: tuple[str, ...], count: int, mark: str) -> str:
+    row = f"({', '.join([mark] * len(names))})"
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * count)}"
+
+
+def _check_revision(state: FleetState, revision: int | None) -> None:
+    if revision is not None and state.revision != revision:
+        raise SupersededError
 
 
 def _read_round(row: Any) -> StoredRound:
