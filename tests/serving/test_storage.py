@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from postgres import PostgresServer
 
 from tandem.errors import InputError
@@ -184,6 +185,8 @@ def test_the_migrations_lead_to_the_tables_of_the_program(store: Store) -> None:
     with store._engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, schema.metadata) == []
+    scripts = ScriptDirectory(str(Path(schema.__file__).parent / "migrations"))
+    assert scripts.get_current_head() == schema.SCHEMA
 
 
 def test_a_newer_schema_is_refused(store: Store, database: str) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection, Dialect, Engine
 from tandem.errors import InputError
 from tandem.io.locks import file_lock
 
+SCHEMA = "0001"  # the newest migration
 LOCK_TIMEOUT_S = 60.0
 _ADVISORY_LOCK = 7_282_633_650_019_041_901  # any number, the same in all processes
 
@@ -177,21 +178,24 @@ def upgrade_schema(engine: Engine) -> None:
 
 
 def _upgrade(connection: Connection) -> None:
+    present = None
+    if sa.inspect(connection).has_table("alembic_version"):
+        present = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if present == SCHEMA:
+        return  # without alembic, whose import takes as long as all the rest of opening a database
+
     from alembic import command
     from alembic.config import Config
-    from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    scripts = ScriptDirectory.from_config(config)
-    known = {script.revision for script in scripts.walk_revisions()}
-    present = MigrationContext.configure(connection).get_current_revision()
-    if present is not None and present not in known:
+    if present is not None and present not in {
+        each.revision for each in ScriptDirectory.from_config(config).walk_revisions()
+    }:
         raise InputError(
-            f"the database has schema {present}, which is newer than that of this program,"
-            f" {scripts.get_current_head()}; upgrade tandem, or use another database."
+            f"the database has schema {present}, which is newer than that of this program, {SCHEMA}; upgrade tandem, "
+            "or use another database."
         )
-    if present != scripts.get_current_head():
-        command.upgrade(config, "head")
+    command.upgrade(config, SCHEMA)

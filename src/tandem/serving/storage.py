@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -31,6 +31,15 @@ BUSY_TIMEOUT_S = 5  # for the lock of a fleet; a request that waits longer gets 
 STALE_ROUNDS = 1000
 _COMPRESSED_ABOVE = 32_768  # bytes
 _NO_OPERATING_POINT = {"preference": None, "min_accuracy": None, "max_latency_s": None, "max_energy_j": None}
+
+# Statements of every transaction, built once: building one takes longer than running it.
+_READ_STATE = sa.select(fleets.c.revision, fleets.c.newest_round, fleets.c.version, fleets.c.operating_point).where(
+    fleets.c.id == sa.bindparam("fleet_id")
+)
+_READ_STATE_LOCKED = _READ_STATE.with_for_update()
+_SET_NEWEST_ROUND = (
+    sa.update(fleets).where(fleets.c.id == sa.bindparam("fleet_id")).values(newest_round=sa.bindparam("newest"))
+)
 
 
 class StorageUnavailableError(Exception):
@@ -419,7 +428,7 @@ class Store:
                 _insert_rows(connection, rounds, [self._round_row(item, moment) for item in new_rounds.values()])
                 newest = max(new_rounds)
                 if newest > state.newest_round:
-                    self._update_fleet(connection, newest_round=newest)
+                    connection.execute(_SET_NEWEST_ROUND, {"fleet_id": self._fleet_id, "newest": newest})
             if new_outcomes:
                 _insert_rows(connection, outcomes, [self._outcome_row(item, moment) for item in new_outcomes.values()])
         return results
@@ -666,16 +675,12 @@ class Store:
             yield connection
 
     def _state(self, connection: Connection, lock: bool = False) -> FleetState:
-        columns = fleets.c
-        query = sa.select(columns.revision, columns.newest_round, columns.version, columns.operating_point).where(
-            columns.id == self._fleet_id
-        )
-        row = connection.execute(query.with_for_update() if lock else query).one()
-        return FleetState(*row)
+        statement = _READ_STATE_LOCKED if lock and self.kind != "sqlite" else _READ_STATE
+        return FleetState(*connection.execute(statement, {"fleet_id": self._fleet_id}).one())
 
     def _lock(self, connection: Connection) -> FleetState:
         """Lock the fleet for writing until the end of the transaction; in SQLite the transaction itself is the lock."""
-        return self._state(connection, lock=self.kind != "sqlite")
+        return self._state(connection, lock=True)
 
     def _update_fleet(self, connection: Connection, **values: Any) -> None:
         connection.execute(sa.update(fleets).where(fleets.c.id == self._fleet_id).values(**values))
@@ -740,15 +745,19 @@ def _insert_rows(connection: Connection, table: sa.Table, rows: Sequence[Mapping
     under load most of a transaction's time. SQLAlchemy's own statement of this form would be compiled in every batch.
     """
     names = tuple(rows[0])
-    dialect = connection.dialect
-    converters = [table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in names]
+    converters = _converters(table, names, connection.dialect)
     values = [
         row[name] if convert is None else convert(row[name])
         for row in rows
         for name, convert in zip(names, converters, strict=True)
     ]
-    mark = "?" if dialect.name == "sqlite" else "%s"
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
     connection.exec_driver_sql(_insert_statement(table.name, names, len(rows), mark), tuple(values))
+
+
+@lru_cache(maxsize=16)
+def _converters(table: sa.Table, names: tuple[str, ...], dialect: Dialect) -> list[Any]:
+    return [table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in names]
 
 
 @lru_cache(maxsize=1024)

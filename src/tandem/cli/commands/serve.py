@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tandem.cli.options import PreferOption, parse_preference
 from tandem.errors import InputError
+
+if TYPE_CHECKING:
+    from tandem.serving.storage import Store
 
 DEFAULT_DATABASE = "tandem.db"
 DatabaseOption = Annotated[
@@ -72,6 +76,7 @@ def serve(
     _check_installed()
     from threadpoolctl import threadpool_limits
 
+    from tandem.serving.access import TokenBook
     from tandem.serving.bodies import read_operating_point
     from tandem.serving.http.guard import Limits
     from tandem.serving.http.server import ServerConfig, check_config, run_server
@@ -91,8 +96,6 @@ def serve(
     store = open_store(database, fleet)
     try:
         tokens = store.list_tokens()
-        from tandem.serving.access import TokenBook
-
         check_config(config, TokenBook(tokens).usable())
         state = store.read_state()
         has_point = wanted != OperatingPoint()
@@ -134,7 +137,7 @@ def serve(
         store.close()
 
 
-def open_store(database: str, fleet: str):  # type: ignore[no-untyped-def]
+def open_store(database: str, fleet: str) -> Store:
     """Open the store of a fleet, with errors for the user."""
     _check_installed()
     from tandem.serving.storage import StorageUnavailableError, Store
@@ -148,11 +151,7 @@ def open_store(database: str, fleet: str):  # type: ignore[no-untyped-def]
 
 
 def _check_installed() -> None:
-    try:
-        import alembic  # noqa: F401
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import psycopg  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"{error.name} is not installed; install Tandem with: pip install 'tandem[serve]'.") from None
+    needed = ("alembic", "fastapi", "httpx", "prometheus_client", "psycopg", "sqlalchemy", "uvicorn")
+    for name in needed:
+        if find_spec(name) is None:
+            raise InputError(f"{name} is not installed; install Tandem with: pip install 'tandem[serve]'.")
