@@ -1,15 +1,18 @@
 """Measure decisions over HTTP with durable storage: a real ``tandem serve`` process and clients in this process.
 
-    python benchmarks/serving_http.py [--database URL] [--sizes 10 30 1000 100000] [--seconds 5]
+    python benchmarks/serving_http.py [RUN] [--database URL] [--sizes 10 30 1000 100000] [--seconds 5]
+
+RUN is as in benchmarks/serving.py, and so are the fleets and the states that are reported.
 
 - saturated: 50 clients, each of which sends its next request when it has its answer. Latency is mostly queueing.
 - paced: requests at fixed times, 100 in a second, over 50 connections. Latency counts from the time at which a request
   was due, so that a stall of the server delays all requests that were due during it.
-- large fleets: one client.
+- one client: it sends its next request when it has its answer.
 
 Each server starts with an empty database: a SQLite file in a temporary folder (of --folder, which decides on the disk),
-or the PostgreSQL database of --database, in which every measurement has a fleet of its own. The policy is a network
-with random weights, since the cost of a decision does not depend on them. Server and clients share the cores.
+or the PostgreSQL database of --database, in which every measurement has a fleet of its own. Server, clients and
+database share the cores. ``processor_ms`` is the server's time of the processor for a decision, which depends less on
+other jobs than the other figures do.
 """
 
 from __future__ import annotations
@@ -30,91 +33,42 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from serving import reached_states, report_of, scheduler_for
+
+import tandem
+from tandem.serving import write_policy_file
+from tandem.serving.client import encode_report
 
 CLIENTS = 50
 PACE_PER_S = 100
-COLUMNS = {
-    "queue": 20.0,
-    "data": 100.0,
-    "last_power_w": 0.5,
-    "last_frequency_hz": 2e9,
-    "waited_s": 30.0,
-    "data_age_s": 5.0,
-    "model_age_s": 50.0,
-    "model_accuracy": 1.0,
-    "last_gain": 1e4,
-}
-
-
-def write_policy(size: int, path: Path) -> None:
-    """Write an export file for the paper's scenario with ``size`` devices."""
-    import equinox as eqx
-    import jax
-
-    from tandem.feel import Environment, build_system
-    from tandem.policy.features import extract_features
-    from tandem.policy.networks import DeepSetActorCritic
-    from tandem.policy.neural_policy import ObservationNormaliser
-    from tandem.runs.front import Front, PolicyRecord
-    from tandem.runs.run import SavedPolicies
-    from tandem.scenario import load_scenario
-    from tandem.serving import write_policy_file
-    from tandem.serving.export import export_policies
-
-    scenario = load_scenario("paper", {"fleet.size": size})
-    system = build_system(scenario)
-    environment, key = Environment(system), jax.random.key(0)
-    network = DeepSetActorCritic.init(environment, key, conditioned=True)
-    normaliser = ObservationNormaliser.init(extract_features(environment, environment.reset(key)))
-    front = ((0.8, 3.0, 10.0), (0.7, 2.0, 8.0))
-    records = tuple(
-        PolicyRecord(
-            index=n,
-            objectives=objectives,
-            half_width=(None,) * 3,
-            rewards=(objectives[0], -objectives[1], -objectives[2]),
-            violation_rate=0.0,
-            violation_rates=(0.0,) * 8,
-            discarded_share=None,
-            preference=(1 - n / 2, n / 4, n / 4),
-            stage="",
-            improved=None,
-            network=0,
-        )
-        for n, objectives in enumerate(front)
-    )
-    saved = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, SavedPolicies(network, normaliser))
-    file = export_policies(
-        scenario,
-        system,
-        saved,
-        Front(records, (0.0, 8.0, 50.0), 0.01),
-        sampling="deterministic",
-        largest_fleet=None,
-        origin={"algorithm": "none"},
-        source="benchmark",
-    )
-    write_policy_file(path, file)
+STATES = 5
 
 
 class Body:
-    """Report bodies that differ in the number of the round only."""
+    """Report bodies of a fleet, which differ in the number of the round and in the state."""
 
-    def __init__(self, size: int) -> None:
-        rng = np.random.default_rng(0)
-        columns: dict[str, Any] = {"devices": [f"device-{n}" for n in range(size)]}
-        for name, largest in COLUMNS.items():
-            columns[name] = np.round(rng.random(size) * largest, 4).tolist()
-        columns["last_train"] = (rng.random(size) < 0.2).tolist()
-        columns["last_duration_s"] = 2.5
-        self._rest = json.dumps(columns)[1:].encode()
+    def __init__(self, reports: list[Any]) -> None:
+        self._rests = []
+        for report in reports:
+            document = json.loads(encode_report(report))
+            del document["round"]
+            self._rests.append(json.dumps(document)[1:].encode())
 
     def request(self, number: int) -> bytes:
-        body = b'{"round":%d,%s' % (number, self._rest)
+        body = b'{"round":%d,%s' % (number, self._rests[number % len(self._rests)])
         return (
             b"POST /v1/decisions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
         )
+
+
+def prepare(run: Any, size: int, folder: Path) -> tuple[Path, Body]:
+    """Write an export file for a fleet of ``size`` devices, and return it with reports of states that it reaches."""
+    scheduler, system, policy = scheduler_for(run, size)
+    path = folder / f"policy-{size}.safetensors"
+    write_policy_file(path, scheduler.policy_file)
+    states = reached_states(system, policy, STATES)
+    return path, Body([report_of(scheduler.fleet.names, system, state) for state in states])
 
 
 class Connection(asyncio.Protocol):
@@ -167,9 +121,10 @@ async def connect(port: int, count: int) -> list[Connection]:
 def describe(latencies: list[float], duration_s: float) -> dict[str, float]:
     p50, p99 = np.percentile(latencies, [50, 99]) * 1e3
     return {
+        "decisions": len(latencies),
         "decisions_per_s": round(len(latencies) / duration_s, 1),
-        "p50_ms": round(p50, 2),
-        "p99_ms": round(p99, 2),
+        "p50_ms": round(float(p50), 2),
+        "p99_ms": round(float(p99), 2),
         "max_ms": round(max(latencies) * 1e3, 2),
     }
 
@@ -229,8 +184,8 @@ async def measure_paced(port: int, body: Body, seconds: float, first: int) -> di
 
 
 @contextlib.contextmanager
-def serve(policy: Path, database: str) -> Iterator[int]:
-    """Run a server and yield its port."""
+def serve(policy: Path, database: str) -> Iterator[tuple[int, int]]:
+    """Run a server and yield its port and its process id."""
     command = [sys.executable, "-c", "from tandem.cli.main import main; main()", "serve", str(policy), "--port", "0"]
     command += ["--database", database, "--fleet", uuid.uuid4().hex, "--max-rate", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -239,38 +194,51 @@ def serve(policy: Path, database: str) -> Iterator[int]:
         line = process.stdout.readline()
         if " at http" not in line:
             raise RuntimeError(f"the server did not start: {line}")
-        yield int(line.split(" at http://", 1)[1].split(",", 1)[0].rsplit(":", 1)[1])
+        yield int(line.split(" at http://", 1)[1].split(",", 1)[0].rsplit(":", 1)[1]), process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
 
 
-def measure(size: int, database: str | None, folder: Path, seconds: float) -> dict[str, Any]:
+def processor_s(pid: int) -> float:
+    """Return the time of the processor that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(run: Any, size: int, database: str | None, folder: Path, seconds: float) -> dict[str, Any]:
     """Measure one size of fleet."""
-    policy = folder / f"policy-{size}.safetensors"
-    if not policy.exists():
-        write_policy(size, policy)
-    body = Body(size)
+    policy, body = prepare(run, size, folder)
     result: dict[str, Any] = {"devices": size, "request_bytes": len(body.request(0))}
-    with serve(policy, database or str(folder / f"{uuid.uuid4().hex}.db")) as port:
+    with serve(policy, database or str(folder / f"{uuid.uuid4().hex}.db")) as (port, pid):
         asyncio.run(measure_saturated(port, body, 1, min(1.0, seconds), 0))  # warm
-        result["one_client"] = asyncio.run(measure_saturated(port, body, 1, seconds, 1_000_000))
+        kinds: dict[str, Any] = {"one_client": lambda: measure_saturated(port, body, 1, seconds, 1_000_000)}
         if size <= 1000:
-            result["saturated"] = asyncio.run(measure_saturated(port, body, CLIENTS, seconds, 2_000_000))
-            result["paced"] = asyncio.run(measure_paced(port, body, 2 * seconds, 3_000_000))
+            kinds["saturated"] = lambda: measure_saturated(port, body, CLIENTS, seconds, 2_000_000)
+            kinds["paced"] = lambda: measure_paced(port, body, 2 * seconds, 3_000_000)
+        for kind, measurement in kinds.items():
+            before = processor_s(pid)
+            found = asyncio.run(measurement())
+            found["processor_ms"] = round((processor_s(pid) - before) * 1e3 / found.pop("decisions"), 2)
+            result[kind] = found
     return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", help="folder of a run; default: the preset quick is trained")
     parser.add_argument("--database", help="URL of a PostgreSQL database; default: SQLite files")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10, 30, 1000, 100_000])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--folder", type=Path, help="where temporary files are written")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        if arguments.run is None:
+            run = tandem.train("paper", preset="quick", out=Path(folder) / "run")
+        else:
+            run = tandem.open_run(arguments.run)
         for size in arguments.sizes:
-            found = measure(size, arguments.database, Path(folder), arguments.seconds)
+            found = measure(run, size, arguments.database, Path(folder), arguments.seconds)
             found["load_1min"] = round(os.getloadavg()[0], 1)
             print(json.dumps(found), flush=True)
 

@@ -18,7 +18,7 @@ from tandem.policy.rollout import rollout
 from tandem.serving import Scheduler, ShieldRule
 from tandem.serving.fleet import Fleet
 from tandem.serving.numpy_policy import COLUMNS, build_policy, device_constants, observe
-from tandem.serving.numpy_shield import FleetConstants, Projection, action_mask, project
+from tandem.serving.numpy_shield import FleetConstants, Projection, RequestedAction, action_mask, project
 
 TOLERANCE = 1e-5
 KEY = jax.random.key(11)
@@ -78,17 +78,8 @@ def check_states(case: Case, states: FleetState) -> tuple[ShieldRule, list[Proje
 
 def project_random(constants: FleetConstants, state: FleetState, asked: Action) -> Projection:
     mask = action_mask(constants, int(state.round), state.queue, state.data)
-    return project(
-        constants,
-        int(state.round),
-        state.queue,
-        state.data,
-        asked.train,
-        asked.train,
-        asked.power,
-        asked.frequency,
-        mask,
-    )
+    action = RequestedAction(asked.train, asked.train, asked.power, asked.frequency)
+    return project(constants, int(state.round), state.queue, state.data, action, mask)
 
 
 RAISED = ShieldRule.POWER_RAISED | ShieldRule.TRAINING_FREQUENCY_RAISED | ShieldRule.SERVING_FREQUENCY_RAISED
@@ -168,7 +159,7 @@ def test_sampled_modes_are_those_of_jax_for_the_same_random_numbers() -> None:
         mask = action_mask(policy.constants, int(state.round), state.queue, state.data)
         features = observe(policy.constants, columns)
         action = policy.act(features, float(state.last_duration_s), state.data, mask, uniform)
-        one = project(policy.constants, int(state.round), state.queue, state.data, *action, mask)
+        one = project(policy.constants, int(state.round), state.queue, state.data, action, mask)
         assert_same(one, wanted.action)
         modes |= set(one.train.tolist())
     assert modes == {False, True}

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.serving.fleet import Fleet
-from tandem.serving.numpy_shield import FIRST, Flags, FleetConstants, Mask, Single, top_k_mask, uplink_room
+from tandem.serving.numpy_shield import (
+    FIRST,
+    Flags,
+    FleetConstants,
+    Mask,
+    RequestedAction,
+    Single,
+    top_k_mask,
+    uplink_room,
+)
 from tandem.serving.policy_file import OUTPUTS, USED_OUTPUTS, PolicyFile
 
 # The columns of a report in the order of the network's features; ``waited_s`` and ``last_gain`` become ``waiting_s``
@@ -70,13 +79,13 @@ class NumpyPolicy:
 
     def act(
         self, observed: Single, last_duration_s: float, data: Single, mask: Mask, uniform: Single | None = None
-    ) -> tuple[Flags, Flags, Single, Single]:
-        """Return the network's modes, those after the mask and the policy's own limit, powers and frequencies.
+    ) -> RequestedAction:
+        """Return the action that the policy asks the shield for.
 
         ``uniform`` are numbers in [0, 1) for a policy that samples its modes. ``observed`` is overwritten.
         """
         output = self.forward(*self.normalise(observed, last_duration_s))
-        mode_logit = output[0]
+        mode_logit, room = output[0], None
         if uniform is not None:
             probability = _HALF if self.random_modes else _HALF * (_ONE + np.tanh(_HALF * mode_logit))
             wished = uniform < probability
@@ -85,10 +94,10 @@ class NumpyPolicy:
             wished = self.constants.nothing if self.random_modes else mode_logit > 0
             train = mask.apply(wished)
             if self.ranks:
-                train = _fit_uplink(self.constants, data, mode_logit, train, mask)
+                train, room = _fit_uplink(self.constants, data, mode_logit, train, mask)
         power, frequency = _stretched_sigmoid(output[1:])
         power *= train  # a device that serves does not transmit
-        return wished, train, power, frequency
+        return RequestedAction(wished, train, power, frequency, room)
 
     @property
     def ranks(self) -> bool:
@@ -116,8 +125,7 @@ class DeepSetPolicy(NumpyPolicy):
 
         width = self._base.shape[1]
         context = weights["context.layers.0.weight"].T
-        self._pooled = np.ascontiguousarray(context[: 2 * width])
-        self._fleet_row = context[2 * width]
+        self._pooled = np.ascontiguousarray(context[: 2 * width + 1])
         self._context_base = preference @ context[2 * width + 1 :] + weights["context.layers.0.bias"]
         self._context = _affine(weights, "context.layers.1")
         head, self._head_bias = _affine(weights, "head.layers.0")
@@ -126,7 +134,7 @@ class DeepSetPolicy(NumpyPolicy):
         used = list(USED_OUTPUTS)
         self._last, self._last_bias = np.ascontiguousarray(last[:, used]), bias[used]
         self._places = np.float32(2.0 ** (_SIGNIFICAND - (fleet.size - 1).bit_length()))
-        self._size = np.float32(fleet.size)
+        self._total_of_one = self._places * np.float32(fleet.size)  # the total of codes whose mean is 1
 
     def forward(self, devices: Single, fleet: np.float32) -> Single:
         if self.fleet.size <= BLOCK:
@@ -157,8 +165,8 @@ class DeepSetPolicy(NumpyPolicy):
 
     def _contextualise(self, total: Single, highest: Single, fleet: np.float32) -> Single:
         """Return the part of the head's first layer that the devices share."""
-        pooled = np.concatenate([total / self._places / self._size, highest])
-        context = np.tanh(pooled @ self._pooled + fleet * self._fleet_row + self._context_base)
+        pooled = np.concatenate([total / self._total_of_one, highest, [fleet]], dtype=np.float32)
+        context = np.tanh(pooled @ self._pooled + self._context_base)
         context = np.tanh(context @ self._context[0] + self._context[1])
         shared: Single = context @ self._shared + self._head_bias
         return shared
@@ -268,12 +276,15 @@ def device_constants(fleet: Fleet) -> Single:
     return logarithms
 
 
-def _fit_uplink(constants: FleetConstants, data: Single, mode_logit: Single, train: Flags, mask: Mask) -> Flags:
-    """Keep only as many trainers as fit the uplink: those most likely to train."""
+def _fit_uplink(
+    constants: FleetConstants, data: Single, mode_logit: Single, train: Flags, mask: Mask
+) -> tuple[Flags, int]:
+    """Keep only as many trainers as fit the uplink: those most likely to train. Returns also how many fit."""
     merit = np.maximum(mode_logit, _ZERO)
     if mask.may_serve is not None:
         merit = np.where(mask.may_serve, merit, FIRST)
-    return top_k_mask(constants, train, merit, uplink_room(constants, data, train.nonzero()[0]))
+    room = uplink_room(constants, data, train.nonzero()[0])
+    return top_k_mask(constants, train, merit, room), room
 
 
 def _stretched_sigmoid(logit: Single) -> Single:

@@ -48,12 +48,21 @@ class FleetConstants:
         self.per_power_width = _per_width(self.power_width)
         self.lowest_choices = np.stack([devices.power_min_w, devices.frequency_min_hz])
         self.per_worst_gain = np.float32(1) / worst_case.worst_gain
+        self.of_trainers = np.stack(  # what ``_raise_trainers`` selects the trainers of
+            [
+                *(self.training_cycles, self.per_frequency_max),
+                *(devices.power_min_w, self.power_width, self.per_power_width),
+                *(worst_case.worst_gain, self.per_worst_gain),
+                *(devices.frequency_min_hz, self.frequency_width, self.per_frequency_width),
+            ]
+        )
         self.data_per_round = devices.samples_per_request * worst_case.worst_arrivals
         self.period = worst_case.period.astype(np.float32)
         # The last bits of a rank are the device's place in the fleet, see ``top_k_mask``.
         self.place_bits = max(self.size - 1, 1).bit_length()
         self.place = np.arange(self.size - 1, -1, -1, dtype=np.int32)
         self.nothing = np.zeros(self.size, bool)
+        self.nothing.flags.writeable = False  # it is shared by decisions
 
     def frequency_hz(self, normalised: Single) -> Single:
         """Return the frequency of a normalised choice in [0, 1]."""
@@ -137,6 +146,16 @@ def top_k_mask(constants: FleetConstants, willing: Flags, merit: Single, room: i
     return chosen
 
 
+class RequestedAction(NamedTuple):
+    """The action that a policy asks for. Power and frequency are from 0, the lowest, to 1, the highest."""
+
+    wished: Flags  # modes of the network, before the mask
+    train: Flags  # modes after the mask and the policy's own limit of trainers
+    power: Single
+    frequency: Single
+    room: int | None = None  # trainers that are sure to fit the uplink, if the policy has limited them
+
+
 class Projection(NamedTuple):
     """An action after the shield, and the values from which the rules that changed it follow."""
 
@@ -165,18 +184,15 @@ def project(
     round_number: int,
     queue: Single,
     data: Single,
-    wished: Flags,
-    ranked: Flags,
-    power: Single,
-    frequency: Single,
+    action: RequestedAction,
     mask: Mask,
     present: Flags | None = None,
 ) -> Projection:
     """Apply the rules to an action, with as few changes of modes, powers and frequencies as possible.
 
-    ``wished`` are the network's modes and ``ranked`` those after the mask and the policy's own limit of trainers.
     Devices that are not ``present`` serve. Without a shield only the mask applies.
     """
+    wished, ranked, power, frequency, room = action
     willing = mask.apply(ranked)
     if present is not None:
         willing &= present
@@ -184,8 +200,11 @@ def project(
     if not constants.fleet.system.shielded:
         return Projection(willing, power, frequency, *given, willing, power, frequency, present)
     members = willing.nonzero()[0]
-    merit = data if mask.may_serve is None else np.where(mask.may_serve, data, FIRST)
-    fitting = top_k_mask(constants, willing, merit, uplink_room(constants, data, members))
+    if room is not None and len(members) <= room:  # the room was computed for more devices, and has only become larger
+        fitting = willing
+    else:
+        merit = data if mask.may_serve is None else np.where(mask.may_serve, data, FIRST)
+        fitting = top_k_mask(constants, willing, merit, uplink_room(constants, data, members))
     trainers = members if fitting is willing else fitting.nonzero()[0]
 
     devices, system = constants.fleet.devices, constants.fleet.system
@@ -197,7 +216,7 @@ def project(
         sure_s = max(compute_s.max(), system.round_floor_s)
         quickest_s = inference_cycles * constants.per_frequency_max
         if (~fitting & (quickest_s > sure_s * _SLACK)).any():
-            train = constants.nothing
+            train = np.zeros_like(fitting)
         else:
             serving_s = sure_s
             new_power = power.copy()
@@ -217,26 +236,22 @@ def _raise_trainers(
 
     These are ``_trainer_power`` and ``_trainer_frequency``, for the devices at the indices ``trainers`` only.
     """
-    devices, worst_case, system = constants.fleet.devices, constants.fleet.worst_case, constants.fleet.system
+    system, round_limit_s = constants.fleet.system, constants.fleet.worst_case.round_limit_s
     number = np.float32(len(trainers))
-    cycles = constants.training_cycles[trainers] * data[trainers]
-    left_s = worst_case.round_limit_s - cycles * constants.per_frequency_max[trainers]
+    selected = constants.of_trainers[:, trainers]
+    per_sample, per_frequency_max, low_w, width_w, per_width_w = selected[:5]
+    gain, per_gain, low_hz, width_hz, per_width_hz = selected[5:]
+    cycles = per_sample * data[trainers]
+    left_s = round_limit_s - cycles * per_frequency_max
     bits_per_hz = number * system.update_bits / (system.bandwidth_hz * np.maximum(left_s, _INSTANT_S))
     snr = np.expm1(np.minimum(bits_per_hz, _MOST_BITS_PER_HZ) * _LN2)
-    low_w = devices.power_min_w[trainers]
-    floor = (snr * constants.per_worst_gain[trainers] - low_w) * constants.per_power_width[trainers]
-    raised_power = np.maximum(power[trainers], _unit(floor))
+    raised_power = np.maximum(power[trainers], _unit((snr * per_gain - low_w) * per_width_w))
 
-    power_w = low_w + raised_power * constants.power_width[trainers]
-    share_hz = system.bandwidth_hz / number
-    rate = share_hz * np.log1p(power_w * worst_case.worst_gain[trainers]) * _PER_LN2
+    rate = system.bandwidth_hz / number * np.log1p((low_w + raised_power * width_w) * gain) * _PER_LN2
     upload_s = np.minimum(system.update_bits / np.maximum(rate, system.update_bits / _NEVER_S), _NEVER_S)
-    low_hz = devices.frequency_min_hz[trainers]
-    floor_hz = cycles / np.maximum(worst_case.round_limit_s - upload_s, _INSTANT_S)
-    floor = (floor_hz - low_hz) * constants.per_frequency_width[trainers]
-    raised_frequency = np.maximum(frequency[trainers], _unit(floor))
-    compute_s = cycles / (low_hz + raised_frequency * constants.frequency_width[trainers])
-    return raised_power, raised_frequency, compute_s
+    floor_hz = cycles / np.maximum(round_limit_s - upload_s, _INSTANT_S)
+    raised_frequency = np.maximum(frequency[trainers], _unit((floor_hz - low_hz) * per_width_hz))
+    return raised_power, raised_frequency, cycles / (low_hz + raised_frequency * width_hz)
 
 
 def _unit(values: Single) -> Single:

@@ -153,8 +153,8 @@ class Scheduler:
         uniform = active.draw_modes(number) if policy.samples_modes else None
         if uniform is not None and order is not None:
             uniform = active.uniform_of(policy, uniform)
-        wished, ranked, power, frequency = policy.act(features, last_duration_s, data, mask, uniform)
-        result = project(policy.constants, number, queue, data, wished, ranked, power, frequency, mask, present)
+        action = policy.act(features, last_duration_s, data, mask, uniform)
+        result = project(policy.constants, number, queue, data, action, mask, present)
         power_w, frequency_hz = policy.constants.power_w(result.power), policy.constants.frequency_hz(result.frequency)
         train = result.train
         if order is not None:

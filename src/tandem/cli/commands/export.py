@@ -38,21 +38,21 @@ def export(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run into one file: weights, normalisation, fleet, front and metadata.
+    """Write a run into one file that is all a scheduler needs to decide.
 
-    The file is all that the scheduler needs to decide, and it can be used with NumPy alone (docs/serving.md).
+    It holds weights, normalisation, fleet, front and metadata, and can be used with NumPy alone (docs/serving.md).
     """
-    target, option = (run / DEFAULT, "--out") if out is None else (out, "--out")
+    target = run / DEFAULT if out is None else out
     if policy is not None and onnx is None:
         raise InputError("--policy: chooses the network of --onnx; name the file of --onnx too.")
     if onnx is not None and onnx.resolve() == target.resolve():
         raise InputError(f"--out and --onnx both name {onnx}; name two files.")
-    for path, name in ((out, option), (onnx, "--onnx")):
+    for path, name in ((out, "--out"), (onnx, "--onnx")):
         if path is not None:
             check_writable(path, name)
     exported = export_run(run)
     network = None if onnx is None else _network(exported, policy)
-    with report_write_errors(target, option):
+    with report_write_errors(target, "--out"):
         write_policy_file(target, exported)
     if onnx is not None and network is not None:
         with report_write_errors(onnx, "--onnx"):
