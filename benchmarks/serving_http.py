@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving import reached_states, report_of, scheduler_for
 
 import tandem
+from serving import reached_states, report_of, scheduler_for
 from tandem.serving import write_policy_file
 from tandem.serving.client import encode_report
 
