@@ -93,6 +93,7 @@ def run_server(service: Service, config: ServerConfig, started: Callable[[str], 
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # who asks is known by the token
             lifespan="on",
             limit_concurrency=2048,
             timeout_graceful_shutdown=GRACE_S,
