@@ -14,8 +14,9 @@ TINY = "paper --set fleet.size=3 --set rounds=10 --train-set num_envs=2 --train-
 TINY += " --train-set num_minibatches=1 --train-set validation_episodes=1"
 PC_PPO = f"{TINY} --budget 300 --train-set preference_divisions=2 --train-set width=8".split()
 # Nine chunks of initialisation, two iterations of extension with two chunks each.
-CMOPPO = f"{TINY} --algorithm c-moppo --budget 700 --train-set archive_size=4 --train-set num_preferences=2".split()
+CMOPPO = f"{TINY} --algorithm c-moppo --budget 810 --train-set archive_size=4 --train-set num_preferences=2".split()
 CMOPPO += ["--train-set", "num_extended=1", "--train-set", "extension_steps=2"]
+CMOPPO += ["--train-set", "selection_episodes=1", "--train-set", "initialisation=0.5"]
 DELIVERED = ("front.json", "policies.safetensors")
 
 

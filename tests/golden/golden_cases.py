@@ -35,7 +35,7 @@ EVOLUTION = {**POPULATION, "population_size": 4}
 TASKS = {"num_tasks": 2, "generation_steps": 3, "buffer_count": 3}
 HYPERPARAMETERS: dict[str, dict[str, Any]] = {
     "pc-ppo": {**TINY, "budget": 300, "preference_divisions": 2, "width": 8},
-    "c-moppo": {**POPULATION, "num_extended": 1, "extension_steps": 2},
+    "c-moppo": {**POPULATION, "budget": 1500, "num_extended": 1, "extension_steps": 2},
     "pg-morl": {**POPULATION, **TASKS, "num_weights": 6, "num_neighbours": 2, "history_size": 8},
     "s-ppo": POPULATION,
     "r-ppo": POPULATION,
