@@ -68,7 +68,7 @@ class PGMORL(ScalarisedPPO):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "literal": {**LITERAL, "generation_steps": 20},
-        "quick": {**QUICK, "generation_steps": 5},
+        "quick": {**QUICK, "initialisation": 0.6, "generation_steps": 5},
     }
     config: PGMORLConfig
 
