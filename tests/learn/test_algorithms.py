@@ -14,6 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from replay import replay
 
+from small_runs import CROWDED
 from tandem.errors import InputError
 from tandem.feel import Environment, System, build_system
 from tandem.learn import ALGORITHMS, Algorithm, Checkpoint, ValidationResult, init_checkpoint, train, validate
@@ -391,7 +392,8 @@ def test_a_slot_that_is_used_again_has_not_been_extended() -> None:
 
 @pytest.mark.slow
 def test_a_policy_that_violates_is_dominated_through_its_penalty() -> None:
-    system = build_system(load_scenario("paper", {"fleet.size": 3, "rounds": 20, "shield.enabled": False}))
+    unsafe = {"fleet.size": 3, "rounds": 20, "shield.enabled": False, **CROWDED}
+    system = build_system(load_scenario("paper", unsafe))
     environment = Environment(system)
     network = DeepSetActorCritic.init(environment, KEY, width=8)
     normaliser = NeuralPolicy.init(network, environment, environment.reset(KEY)).normaliser
@@ -416,7 +418,9 @@ def test_coins_decide_the_modes_of_r_ppo_whatever_was_learned(runs: dict[str, Ru
     one, checkpoints, _ = runs["r-ppo"]
     environment = one.environment
     assert one.sampling == "sample-modes"
-    state = eqx.tree_at(lambda s: s.data, environment.reset(KEY), 0.5 * environment.system.data_limit)
+    # With one sample each, a device may both serve and train.
+    state = eqx.tree_at(lambda s: s.data, environment.reset(KEY), jnp.ones_like(environment.system.data_limit))
+    assert np.all(environment.action_mask(state))
     candidates = one.candidates(checkpoints[-1].state)
     policies = one.policies(candidates)
     keys = jax.random.split(KEY, 2000)
