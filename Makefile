@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all test-fleet test-wheel extras lint format benchmark benchmark-training calibrate clean
+.PHONY: demo test test-all test-fleet test-soak test-wheel extras lint format benchmark benchmark-training calibrate clean
 
 demo: .venv/ready
 	if test -e runs/demo/run.json; then $(BIN)/tandem train --resume runs/demo; \
@@ -17,12 +17,16 @@ test: .venv/ready-dev
 
 # Everything: the slow tests, the extras (PyTorch, MORL-Baselines, pymoo), Flower on real processes, and the wheel.
 test-all: extras test-wheel
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 WANDB_MODE=disabled $(BIN)/python -m pytest -m 'not flower'
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 WANDB_MODE=disabled $(BIN)/python -m pytest -m 'not flower and not soak'
 	$(MAKE) test-fleet
 
 # Flower and real processes alone.
 test-fleet: extras
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n 0 -m flower tests/fleet
+
+# The service under a hundred kills on each database, and over ten thousand rounds: some twenty minutes.
+test-soak: .venv/ready-dev
+	$(BIN)/python -m pytest -n 0 -m soak tests/serving
 
 # A wheel works in an empty environment outside the repository.
 test-wheel: .venv/bin/python

@@ -19,7 +19,7 @@ from tandem.serving.bodies import DecisionRequest, OutcomeRequest, parse
 from tandem.serving.client import Client, ServiceError
 from tandem.serving.storage import Store
 
-KILLS = [2, pytest.param(100, marks=pytest.mark.slow)]
+KILLS = [2, pytest.param(100, marks=pytest.mark.soak)]
 
 
 def report(number: int):  # type: ignore[no-untyped-def]
@@ -99,7 +99,7 @@ def test_kills_lose_and_change_nothing(kills: int, database: str, service_policy
         store.close()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.timeout(1800)
 def test_a_database_that_is_killed_means_503_until_it_returns(
     kills: int, postgres: PostgresServer, service_policy: Path
@@ -235,7 +235,7 @@ def test_a_large_body_is_refused_without_being_held(service_policy: Path, tmp_pa
         assert post(client, "/v1/decisions", report_document(1)).status_code == 200
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_memory_is_flat_over_ten_thousand_rounds(service_policy: Path, tmp_path: Path) -> None:
     database = str(tmp_path / "tandem.db")

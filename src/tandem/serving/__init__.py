@@ -13,6 +13,8 @@
 >>> decision.frequency_hz, decision.explain("camera-3")  # doctest: +SKIP
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tandem.serving.fleet import Fleet
 from tandem.serving.messages import (
     DeviceProfile,
@@ -27,7 +29,11 @@ from tandem.serving.messages import (
 from tandem.serving.policy_file import PolicyFile, read_policy_file, write_policy_file
 from tandem.serving.scheduler import Scheduler
 
+if TYPE_CHECKING:
+    from tandem.serving.client import Client
+
 __all__ = [
+    "Client",
     "DeviceProfile",
     "Fleet",
     "FleetDecision",
@@ -42,3 +48,12 @@ __all__ = [
     "read_policy_file",
     "write_policy_file",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the client when it is first used: httpx belongs to the extra ``serve``."""
+    if name == "Client":
+        from tandem.serving.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

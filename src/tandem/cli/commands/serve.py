@@ -67,7 +67,7 @@ def serve(
         float, typer.Option(min=0, help="Most requests per second for each token; 0 is no limit.")
     ] = 2000,
 ) -> None:
-    """Serve decisions over HTTP. Every decision is in the database before it is answered.
+    """Serve decisions over HTTP, each stored before it is answered.
 
     A restarted server goes on with the operating point, the version and the round number of its database. Several
     servers may share one PostgreSQL database. Tokens are created with 'tandem token create'; without any, only this
