@@ -42,9 +42,7 @@ COMMANDS = {
     "reproduce": Command("reproduce:reproduce", "Reproduce the figures and tables of the paper."),
     "calibrate": Command("calibrate:calibrate", "Fit the accuracy mapping of a scenario to a task."),
     "pretrain": Command("pretrain:pretrain", "Pre-train the model of a task."),
-    "serve": Command(
-        "serve:serve", "Serve decisions over HTTP, each stored before it is answered."
-    ),
+    "serve": Command("serve:serve", "Serve decisions over HTTP, each stored before it is answered."),
     "token": Command("token:app", "Create, list and revoke the tokens of 'tandem serve'."),
     "fleet": Command("fleet:app", "Run a fleet for real: devices and server as processes, over Flower."),
 }
