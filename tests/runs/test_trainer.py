@@ -54,11 +54,11 @@ def stop_at(number: int, steps: list[int]):
     ("name", "options"),
     [("conditioned_run", CONDITIONED), pytest.param("population_run", POPULATION, marks=pytest.mark.slow)],
 )
-def test_an_interrupted_run_ends_like_one_that_was_not(name, options, small, tmp_path, request) -> None:
+def test_an_interrupted_run_ends_like_one_that_was_not(name, options, tmp_path, request) -> None:
     whole: Run = request.getfixturevalue(name)
     steps: list[int] = []
     folder = tmp_path / "run"
-    what = (small, whole.algorithm_name, "default", whole.seed, folder, options)
+    what = (whole.scenario, whole.algorithm_name, "default", whole.seed, folder, options)
     with pytest.raises(KeyboardInterrupt):
         tandem.train(*what, stop_at(1, steps))
     with pytest.raises(KeyboardInterrupt):
