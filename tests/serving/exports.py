@@ -29,9 +29,10 @@ KEEPING = {
     "fleet.defaults.distance_m": {"uniform": [400, 800]},
 }
 SYSTEMS: dict[str, dict[str, Any]] = {
-    "discard": {},
+    "discard": {"limits.overflow": "discard"},
     "timetable": KEEPING,
-    "no slot": {"limits.round_floor_s": 0},  # an inference may outlast the training
+    # An inference may outlast the training.
+    "no slot": {"limits.round_floor_s": 0, "limits.overflow": "discard"},
     "unshielded": {"shield.enabled": False},
     "minimal": {"observation": "minimal"},
 }

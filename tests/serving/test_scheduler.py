@@ -147,7 +147,7 @@ def test_fleet_that_no_policy_can_serve_is_refused(scheduler: Scheduler, fixed_c
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"queue": np.full(10, np.nan)}, r"queue\[device-0\] is nan; give a number from 0 to 400"),
     ({"queue": [1.0] * 9 + [float("inf")]}, r"queue\[device-9\] is inf"),
-    ({"data": np.full(10, -1.0)}, r"data\[device-0\] is -1; give a number from 0 to 200"),
+    ({"data": np.full(10, -1.0)}, r"data\[device-0\] is -1; give a number from 0 to \d+"),
     ({"data": np.full(10, 1e6)}, r"data\[device-0\] is 1e\+06"),
     ({"last_power_w": np.full(10, 2.0)}, r"last_power_w\[device-0\] is 2; give a number from 0 to 1\.0"),
     ({"model_accuracy": np.full(10, 1.5)}, r"model_accuracy\[device-0\]"),
