@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_fleet import FLEET, SEED, SIZE
+from small_fleet import DATA_MAX, FLEET, SEED, SIZE
 
 from tandem.federated.fleet.api import create_run
 from tandem.federated.fleet.client import sample_counts
@@ -46,6 +46,7 @@ def fleet_command(*options: str) -> list[str]:
 
 def run_command(folder: Path, engine: str, *more: str) -> list[str]:
     options = ["--task", "digits", "--seed", str(SEED), "--rounds", str(ROUNDS), "--set", f"fleet.size={SIZE}"]
+    options += ["--set", f"limits.data_max={DATA_MAX}"]
     return fleet_command("paper", *options, "--engine", engine, "--out", str(folder), *more)
 
 
