@@ -128,7 +128,7 @@ def test_never_more_trainers_than_slots(digits_system: System) -> None:
     for _ in range(8):
         state, outcome = advance(digits_system, state, everybody)
         trainers.append(int(outcome.executed.train.sum()))
-    assert 1 < max(trainers) <= digits_system.measured_accuracy.capacities.trainers < 5
+    assert 1 < max(trainers) <= digits_system.measured_accuracy.capacities.trainers <= 5
     assert int(state.measured.clients.counters.trained.sum()) > 0
 
 
