@@ -1,9 +1,9 @@
 """Tandem: scheduling training and inference on fleets of edge devices."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tandem.errors import InputError
+from tandem.lazy import lazy_attributes
 from tandem.registration import register
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ _LAZY = {
 register()
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'tandem' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+__getattr__ = lazy_attributes(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
 """The system model: federated edge learning as pure functions of pytrees, one module for each part of the paper."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tandem.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from tandem.feel.constraints import CONSTRAINTS, Violations
@@ -50,7 +51,4 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'tandem.feel' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+__getattr__ = lazy_attributes(__name__, _LAZY)

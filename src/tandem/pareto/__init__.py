@@ -4,8 +4,9 @@ Everything is maximised: points are rows of accuracy, -latency (s), -energy (J).
 compiled code; the others run on the host, in NumPy.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tandem.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from tandem.pareto.archive import Archive, assign_slots, insert, store
@@ -80,7 +81,4 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'tandem.pareto' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+__getattr__ = lazy_attributes(__name__, _LAZY)

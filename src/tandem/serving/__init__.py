@@ -13,8 +13,9 @@
 >>> decision.frequency_hz, decision.explain("camera-3")  # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tandem.lazy import lazy_attributes
 from tandem.serving.fleet import Fleet
 from tandem.serving.messages import (
     DeviceProfile,
@@ -50,10 +51,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the client when it is first used: httpx belongs to the extra ``serve``."""
-    if name == "Client":
-        from tandem.serving.client import Client
-
-        return Client
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# httpx, which the client needs, belongs to the extra ``serve``.
+__getattr__ = lazy_attributes(__name__, {"Client": "tandem.serving.client"})
