@@ -117,7 +117,7 @@ def test_policies_and_heuristics_count_only_within_the_tolerance(population_run:
 
 @pytest.mark.parametrize("size", [5, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_deep_set_network_decides_for_fleets_of_other_sizes(conditioned_run: Run, size: int) -> None:
-    scenario, system = with_overrides(conditioned_run, [f"fleet.size={size}"])
+    scenario, system = with_overrides(conditioned_run, [f"fleet.size={size}", "limits.overflow=discard"])
     assert scenario.fleet.size == system.size == size
     evaluation = evaluate(system, conditioned_run.policies(), conditioned_run.front, SEEDS[:2], 0.01)
     alone = simulate(system, conditioned_run.policy(1), evaluation.seeds)

@@ -94,7 +94,8 @@ CASES: list[tuple[str, int, str, int | None, int, ShieldRule]] = [
     ("unshielded", 2, "deep-set", None, 300, ShieldRule.NO_DATA),
     ("minimal", 2, "mlp", 2, 600, CROWDED & ~ShieldRule.UPLINK_FULL),
     ("discard", 10_000, "conditioned", 30, 10, (CROWDED | ShieldRule.RANKED_OUT) & ~ShieldRule.POWER_RAISED),
-    ("discard", 1, "deep-set", None, 600, CROWDED & ~ShieldRule.UPLINK_FULL),
+    # The lowest power is enough for a device that has the uplink to itself.
+    ("discard", 1, "deep-set", None, 600, CROWDED & ~(ShieldRule.UPLINK_FULL | ShieldRule.POWER_RAISED)),
     ("timetable", 200, "conditioned", 30, 100, TIMETABLE | ShieldRule.RANKED_OUT),
     ("discard", 1_000, "conditioned", 1_000, 40, CROWDED & ~ShieldRule.POWER_RAISED),
     ("timetable", 2, "conditioned", 2, 600, TIMETABLE),
