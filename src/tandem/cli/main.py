@@ -119,8 +119,17 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
+def _end_with_parent() -> None:
+    """Make a child process of another ``tandem`` command end with it."""
+    if "TANDEM_ENDS_WITH_PARENT" in os.environ:
+        from tandem.serving.child_process import end_with_parent  # only then: the import takes a moment
+
+        end_with_parent()
+
+
 def main() -> None:
     """Run the command line."""
+    _end_with_parent()
     _use_compilation_cache()  # before JAX is imported
     _prepare_streams()
     try:
