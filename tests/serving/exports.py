@@ -29,6 +29,7 @@ KEEPING = {
     "fleet.defaults.distance_m": {"uniform": [400, 800]},
 }
 SYSTEMS: dict[str, dict[str, Any]] = {
+    "paper": {},
     "discard": {"limits.overflow": "discard"},
     "timetable": KEEPING,
     # An inference may outlast the training.

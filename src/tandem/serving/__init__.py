@@ -5,7 +5,9 @@
 - ``fleet``: the devices that decisions are made for, with the worst-case bounds of the shield.
 - ``numpy_policy``, ``numpy_shield``: the NumPy versions of ``tandem.policy`` and ``tandem.feel.shield``.
 - ``scheduler``: ``Scheduler``, which uses all of them.
-- ``export``, ``onnx_export``: write the file from a run; only these import JAX.
+- ``export``, ``onnx_export``: write the file from a run.
+- ``simulated_fleet``: a fleet of the simulator that is scheduled from outside. Only these three import JAX.
+- ``child_process``: child processes of a command that end with it.
 
 >>> from tandem.serving import OperatingPoint, Scheduler
 >>> scheduler = Scheduler.open("policy.safetensors", OperatingPoint(max_latency_s=3.0))  # doctest: +SKIP

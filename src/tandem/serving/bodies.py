@@ -6,6 +6,7 @@ bytes, strictly: a number is never read from text, and NaN, infinity and unknown
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -176,6 +177,20 @@ _REPORT_COLUMNS = (
     *("queue", "data", "last_train", "last_power_w", "last_frequency_hz", "waited_s"),
     *("data_age_s", "model_age_s", "model_accuracy", "last_gain", "present"),
 )
+
+
+def report_document(report: FleetReport) -> dict[str, Any]:
+    """Return a report as the document that ``DecisionRequest`` reads."""
+    document: dict[str, Any] = {"round": report.round, "devices": list(report.names)}
+    for name in DecisionRequest.model_fields:
+        value = getattr(report, name, None)
+        if name in document or name == "new_devices" or value is None:
+            continue
+        document[name] = np.asarray(value).tolist()
+    if report.new_devices:
+        given = [asdict(device) for device in report.new_devices]
+        document["new_devices"] = [{k: v for k, v in device.items() if v is not None} for device in given]
+    return document
 
 
 class OutcomeRequest(Request):

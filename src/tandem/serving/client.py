@@ -12,19 +12,16 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 import httpx
-import numpy as np
 from pydantic import BaseModel
 
 from tandem.serving.bodies import (
     ActivatedDocument,
     DecisionDocument,
-    DecisionRequest,
     FrontDocument,
     OperatingPointAnswer,
     OutcomeRequest,
@@ -33,6 +30,7 @@ from tandem.serving.bodies import (
     RoundDocument,
     RoundsDocument,
     VersionsDocument,
+    report_document,
 )
 from tandem.serving.messages import FleetReport, OperatingPoint
 
@@ -194,16 +192,7 @@ class Client:
 
 def encode_report(report: FleetReport) -> bytes:
     """Return a report as the body of a request; equal reports have equal bytes."""
-    document: dict[str, Any] = {"round": report.round, "devices": list(report.names)}
-    for name in DecisionRequest.model_fields:
-        value = getattr(report, name, None)
-        if name in document or name == "new_devices" or value is None:
-            continue
-        document[name] = np.asarray(value).tolist()
-    if report.new_devices:
-        given = [asdict(device) for device in report.new_devices]
-        document["new_devices"] = [{k: v for k, v in device.items() if v is not None} for device in given]
-    return json.dumps(document, allow_nan=False).encode()
+    return json.dumps(report_document(report), allow_nan=False).encode()
 
 
 def _refusal(response: httpx.Response) -> ServiceError:
