@@ -55,6 +55,17 @@ def test_scheduler_and_fleet_reproduce_a_rollout_and_go_on_after_it(paper: Case)
     assert sum(trainers[rounds:]) > 0
 
 
+def test_a_fleet_may_start_at_any_round(paper: Case) -> None:
+    """The timetable of the shield depends on the number of the round; no buffer overflows, wherever it starts."""
+    scheduler = Scheduler(paper.file)
+    for first_round in (57, 2**31 - 100):
+        fleet = start(paper, first_round=first_round)
+        for _ in range(60):
+            decision = scheduler.decide(fleet.report())
+            assert fleet.advance(decision.train, decision.power_w, decision.frequency_hz).violations == ()
+        assert fleet.round == first_round + 60
+
+
 def test_report_is_the_state_in_true_units(paper: Case) -> None:
     fleet = start(paper, first_round=70)
     serve_all(fleet)

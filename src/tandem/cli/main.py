@@ -28,6 +28,7 @@ class Command(NamedTuple):
 
     target: str  # module below tandem.cli.commands, and the function or typer.Typer in it
     summary: str
+    hidden: bool = False  # started by other commands
 
 
 COMMANDS = {
@@ -43,6 +44,9 @@ COMMANDS = {
     "calibrate": Command("calibrate:calibrate", "Fit the accuracy mapping of a scenario to a task."),
     "pretrain": Command("pretrain:pretrain", "Pre-train the model of a task."),
     "serve": Command("serve:serve", "Serve decisions over HTTP, each stored before it is answered."),
+    "demo-fleet": Command(
+        "demo_fleet:demo_fleet", "Simulate a fleet that asks a service for decisions over HTTP.", True
+    ),
     "token": Command("token:app", "Create, list and revoke the tokens of 'tandem serve'."),
     "fleet": Command("fleet:app", "Run a fleet for real: devices and server as processes, over Flower."),
 }
@@ -57,7 +61,8 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, command in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=command.summary))  # for the help only; replaced when it is used
+            # For the help only; replaced when it is used.
+            self.add_command(TyperCommand(name, help=command.summary, hidden=command.hidden))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that the arguments name."""

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO, Any
 
@@ -40,6 +40,7 @@ class ChildProcess:
             env={**os.environ, MARK: "1"},
             start_new_session=True,
         )
+        self._closing = False
 
     def __enter__(self) -> ChildProcess:
         return self
@@ -67,8 +68,19 @@ class ChildProcess:
         """Wait for the child's end and return the exit code. Raises subprocess.TimeoutExpired."""
         return self._process.wait(timeout_s)
 
+    def watch(self, ended: Callable[[int], None]) -> None:
+        """Call a function with the exit code, in a thread of its own, if the child ends before it is closed."""
+
+        def wait() -> None:
+            code = self._process.wait()
+            if not self._closing:
+                ended(code)
+
+        threading.Thread(target=wait, name=f"watch {self.pid}", daemon=True).start()
+
     def close(self) -> int:
         """End the child: in order if it does so in time, else at once. Returns the exit code."""
+        self._closing = True
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

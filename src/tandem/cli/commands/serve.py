@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.cli.demo import DemoFleet, check_tls, check_tokens, prepare_demo
 from tandem.cli.options import PreferOption, parse_preference
 from tandem.errors import InputError
 
@@ -24,6 +26,7 @@ FleetOption = Annotated[str, typer.Option(metavar="NAME", help="Name of the flee
 
 
 def serve(
+    context: typer.Context,
     policy: Annotated[
         Path | None,
         typer.Argument(
@@ -66,6 +69,17 @@ def serve(
     max_rate: Annotated[
         float, typer.Option(min=0, help="Most requests per second for each token; 0 is no limit.")
     ] = 2000,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Also start a simulated fleet that uses the service, and show its rounds. Without RUN_OR_FILE, train "
+            "a small run into runs/demo first. The database is a file beside the run, unless --database is given.",
+        ),
+    ] = False,
+    demo_pace: Annotated[
+        float, typer.Option(min=0, metavar="N", help="Rounds per second of the demo; 0 is no limit.")
+    ] = 4.0,
 ) -> None:
     """Serve decisions over HTTP, each stored before it is answered.
 
@@ -85,7 +99,16 @@ def serve(
     from tandem.serving.service import Service, ServiceConfig, publish, unpack_policy_file
     from tandem.serving.storage import Retention
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if demo:
+        check_tls(tls_cert, tls_key, tls_client_ca)
+        files = prepare_demo(policy)
+        policy = files.policy
+        source = context.get_parameter_source("database")
+        if source is None or source.name != "COMMANDLINE":  # nor the database of TANDEM_DATABASE: it is a demo
+            database = str(files.database)
+    # The demo has a table of its own.
+    level = logging.WARNING if demo else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     # Small matrices are slower with several threads, and far slower if other processes use the cores.
     threadpool_limits(limits=1, user_api="blas")
@@ -97,6 +120,8 @@ def serve(
     try:
         tokens = store.list_tokens()
         check_config(config, TokenBook(tokens).usable())
+        if demo:
+            check_tokens(store.place, bool(tokens))
         state = store.read_state()
         has_point = wanted != OperatingPoint()
         if policy is not None:
@@ -122,6 +147,7 @@ def serve(
             Scheduler(unpack_policy_file(store.read_version(str(state.version)))).choose(wanted)
             store.set_operating_point(wanted.document(), "tandem serve")
         service = Service(store, ServiceConfig(max_devices, Retention(keep_rounds or None, keep_days)))
+        demo_fleet: DemoFleet | None = None
 
         def announce(address: str) -> None:
             typer.echo(
@@ -130,9 +156,15 @@ def serve(
             typer.echo(
                 f"Database: {store.place}. Tokens: {'needed' if tokens else 'none, so only this machine may ask'}."
             )
+            if demo and policy is not None:
+                nonlocal demo_fleet
+                demo_fleet = children.enter_context(DemoFleet(policy, address, demo_pace))
 
-        run_server(service, config, announce)
+        with contextlib.ExitStack() as children:
+            run_server(service, config, announce)
         typer.echo("Stopped.")
+        if demo_fleet is not None and demo_fleet.failed:
+            raise typer.Exit(1)
     finally:
         store.close()
 

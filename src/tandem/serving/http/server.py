@@ -101,7 +101,7 @@ def run_server(service: Service, config: ServerConfig, started: Callable[[str], 
         )
         await _Server(settings, stop, lambda: started(address)).serve([listener])
 
-    with asyncio.Runner(loop_factory=uvicorn.Config(app="").get_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvicorn.Config(app="", log_config=None).get_loop_factory()) as runner:
         runner.run(serve())
 
 
