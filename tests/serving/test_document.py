@@ -1,4 +1,4 @@
-"""The examples of docs/serving.md run, and the one with NumPy alone computes the network's output."""
+"""The examples of docs/serving.md run, and the metrics and alerts of docs/serving-http.md are those of the service."""
 
 import re
 import subprocess
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tandem.runs import Run
 from tandem.serving import PolicyFile, Scheduler, write_policy_file
 from tandem.serving.export import export_run
+from tandem.serving.metrics import Metrics
 from tandem.serving.numpy_policy import build_policy
 from tandem.serving.policy_file import _expected_arrays
 
@@ -82,3 +84,21 @@ def test_every_array_is_in_the_document(exported: tuple[PolicyFile, Path]) -> No
         assert shown.get(part, rest.split(".")[0]) in text, name
     for name in exported[0].metadata:
         assert f"`{name}`" in text, name
+
+
+def test_documented_metrics_and_alerts_are_those_of_the_service() -> None:
+    text = DOCUMENT.with_name("serving-http.md").read_text(encoding="utf-8")
+    metrics = Metrics()
+    metrics.requests.labels("GET", "/healthz", "200").inc()
+    families = list(metrics.registry.collect())
+    samples = {sample.name for family in families for sample in family.samples}
+    # A counter is shown with its suffix, a histogram without.
+    shown = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+    used = set(re.findall(r"\btandem_[a-z_]+", text))
+    assert shown <= used
+    blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    (rules,) = (group["rules"] for block in blocks for group in yaml.safe_load(block).get("groups", ()))
+    in_rules = {name for rule in rules for name in re.findall(r"\btandem_[a-z_]+", rule["expr"])}
+    for name in in_rules - samples:  # a metric with labels has no samples before its first use
+        assert name in shown or name.removesuffix("_bucket") in shown, name
+    assert used - samples <= shown | in_rules
