@@ -120,11 +120,12 @@ class Display:
         parts: list[Any] = []
         if self._rows:
             table = Table(box=None, header_style="bold", pad_edge=False)
-            for name in cells(self._rows[0]):
+            rows = [cells(played) for played in self._rows]
+            for name in max(rows, key=len):  # one in violation has a cell more
                 is_text = name in ("version", "shield")
                 table.add_column(name, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
-            for row in self._rows:
-                table.add_row(*(Text(cell) for cell in cells(row).values()))
+            for row in rows:
+                table.add_row(*map(Text, row.values()))
             last = self._rows[-1].decision
             parts += [table, Text(""), Text(describe(last.operating_point.model_dump(), last.policy.model_dump()))]
             parts += [Text(self._summary()), Text(self._speed())]
