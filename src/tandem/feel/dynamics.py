@@ -48,7 +48,7 @@ def advance(
     samples are lost and its model does not change. So every number is bounded for every action, and the round is marked
     as a violation of the constraint.
     """
-    chosen = _bounded_action(system, state, action)
+    chosen = bound_action(system, state, action)
     executed = dataclasses.replace(chosen, train=chosen.train & (state.data > 0))
     times = _round_times(system, state, executed, gain)
     energy_j = _round_energy(system, state, executed.train, times)
@@ -94,14 +94,18 @@ class _RoundAccuracy(NamedTuple):
     measured_state: Any  # None where accuracy is estimated
 
 
-def _bounded_action(system: System, state: FleetState, action: Action) -> Action:
-    """Enforce C7 and C8: clip choices to [0, 1], with NaN as 0. Then apply the shield, if it is enabled."""
+def bound_action(system: System, state: FleetState, action: Action, present: DeviceFlags | None = None) -> Action:
+    """Enforce C7 and C8: clip choices to [0, 1], with NaN as 0. Then apply the shield, if it is enabled.
+
+    Devices that are not ``present`` serve.
+    """
 
     def unit(choice: PerDevice) -> PerDevice:
         return jnp.where(choice >= 0, jnp.minimum(choice, 1.0), 0.0)
 
-    bounded = Action(train=action.train, power=unit(action.power), frequency=unit(action.frequency))
-    return project(system, state, bounded) if system.shielded else bounded
+    train = action.train if present is None else action.train & present
+    bounded = Action(train=train, power=unit(action.power), frequency=unit(action.frequency))
+    return project(system, state, bounded, present) if system.shielded else bounded
 
 
 def _round_times(system: System, state: FleetState, executed: Action, gain: PerDevice) -> _Times:

@@ -46,11 +46,16 @@ FIRST = 1e30  # merit of devices that must train; above that of any amount of da
 _ROUNDING = 1e-4  # of a number of trainers that was computed in single precision
 
 
-def project(system: System, state: FleetState, action: Action) -> Action:
-    """Apply the rules to an action, with as few changes of modes, powers and frequencies as possible."""
+def project(system: System, state: FleetState, action: Action, present: DeviceFlags | None = None) -> Action:
+    """Apply the rules to an action, with as few changes of modes, powers and frequencies as possible.
+
+    Devices that are not ``present`` serve, even those that must train by rule 1: their buffers may overflow.
+    """
     devices, worst_case = system.devices, system.worst_case
     may_serve, may_train = action_mask(system, state).T
     willing = (action.train | ~may_serve) & may_train
+    if present is not None:
+        willing &= present
     merit = jnp.where(may_serve, state.data, FIRST)
     train = top_k_mask(willing, merit, uplink_room(system, state, willing))
 
@@ -144,7 +149,7 @@ def _trainer_power(system: System, state: FleetState, trainers: Count) -> PerDev
     bits_per_hz = trainers * system.update_bits / (system.bandwidth_hz * jnp.maximum(left_s, _INSTANT_S))
     snr = jnp.expm1(jnp.minimum(bits_per_hz, _MOST_BITS_PER_HZ) * np.log(2.0))
     power_w = no_fma(snr * jnp.reciprocal(system.worst_case.worst_gain))
-    return _normalised(power_w, devices.power_min_w, devices.power_max_w)
+    return normalised(power_w, devices.power_min_w, devices.power_max_w)
 
 
 def _trainer_frequency(system: System, state: FleetState, trainers: Count, power: PerDevice) -> PerDevice:
@@ -153,16 +158,16 @@ def _trainer_frequency(system: System, state: FleetState, trainers: Count, power
     rate = uplink_rate(system.bandwidth_hz, trainers, devices.power_w(power), system.worst_case.worst_gain)
     left_s = system.worst_case.round_limit_s - upload_latency(system.update_bits, rate)
     frequency_hz = _training_cycles(system, state) / jnp.maximum(left_s, _INSTANT_S)
-    return _normalised(frequency_hz, devices.frequency_min_hz, devices.frequency_max_hz)
+    return normalised(frequency_hz, devices.frequency_min_hz, devices.frequency_max_hz)
 
 
 def _server_frequency(system: System, state: FleetState, duration_s: Scalar) -> PerDevice:
     """Compute the lowest frequency (normalised) at which the whole queue is served within ``duration_s``."""
     frequency_hz = _inference_cycles(system, state) / jnp.maximum(duration_s, _INSTANT_S)
-    return _normalised(frequency_hz, system.devices.frequency_min_hz, system.devices.frequency_max_hz)
+    return normalised(frequency_hz, system.devices.frequency_min_hz, system.devices.frequency_max_hz)
 
 
-def _normalised(value: PerDevice, low: PerDevice, high: PerDevice) -> PerDevice:
+def normalised(value: PerDevice, low: PerDevice, high: PerDevice) -> PerDevice:
     """Scale a value linearly from [low, high] to [0, 1], and clip it."""
     width = high - low
     per_width = jnp.where(width > 0, jnp.reciprocal(jnp.where(width > 0, width, 1.0)), 0.0)
