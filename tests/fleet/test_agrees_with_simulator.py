@@ -5,6 +5,7 @@ import pytest
 from small_fleet import SEED, Transport
 
 from tandem.federated.fleet import client_round, single_device
+from tandem.federated.fleet.decider import PolicyDecider
 from tandem.federated.fleet.runner import fleet_table, run_rounds, stack_rounds
 from tandem.federated.fleet.server import init_server
 from tandem.federated.fleet.spec import FleetSpec
@@ -24,7 +25,8 @@ OUTCOME_FIELDS = (
 def test_fleet_agrees_with_the_simulator(system: System, spec: FleetSpec, direct: Transport, rule: str) -> None:
     policy = HEURISTICS[rule]()
     server = init_server(spec, "test")
-    records = [record for _, record in run_rounds(spec, policy, server, system.rounds, direct)]
+    rounds = run_rounds(spec, PolicyDecider(spec.system, policy), server, system.rounds, direct)
+    records = [record for _, record in rounds]
     states, outcome = stack_rounds(records)
     ((expected_states, expected),) = simulate_histories(system, policy, [SEED])
     np.testing.assert_array_equal(outcome.executed.train, expected.executed.train)
@@ -49,8 +51,9 @@ def test_fleet_agrees_with_the_simulator(system: System, spec: FleetSpec, direct
 
 def test_nothing_compiles_twice(spec: FleetSpec, direct: Transport) -> None:
     programs = (single_device.device_round, client_round.serve, client_round.train, client_round.enqueue)
-    list(run_rounds(spec, HEURISTICS["threshold"](), init_server(spec, "first"), 6, direct))
+    decide = PolicyDecider(spec.system, HEURISTICS["threshold"]())
+    list(run_rounds(spec, decide, init_server(spec, "first"), 6, direct))
     compiled = [program._cached._cache_size() for program in programs]
-    list(run_rounds(spec, HEURISTICS["threshold"](), init_server(spec, "second"), 6, direct))
+    list(run_rounds(spec, decide, init_server(spec, "second"), 6, direct))
     assert [program._cached._cache_size() for program in programs] == compiled
     assert max(compiled) <= 2  # one program for all devices and rounds, and one for arrays of another placement

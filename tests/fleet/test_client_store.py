@@ -8,6 +8,7 @@ import pytest
 
 from tandem.errors import InputError
 from tandem.federated.fleet.client_store import ClientHandler, load_snapshot, snapshot_path
+from tandem.federated.fleet.decider import PolicyDecider
 from tandem.federated.fleet.hardware import Cpufreq, HardwareSetting, SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, to_bytes
 from tandem.federated.fleet.server import init_server, plan_round
@@ -26,7 +27,7 @@ def context(contexts: list[ClientContext]) -> ClientContext:
 @pytest.fixture(scope="module")
 def first(spec: FleetSpec) -> Instruction:
     """The instruction of round 0."""
-    return plan_round(spec, Threshold(), init_server(spec, "test")).instructions[DEVICE]
+    return plan_round(spec, PolicyDecider(spec.system, Threshold()), init_server(spec, "test")).instructions[DEVICE]
 
 
 @pytest.fixture

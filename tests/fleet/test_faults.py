@@ -13,9 +13,10 @@ from small_fleet import SIZE
 
 from tandem.federated.fleet.client import handle_instruction, sample_counts
 from tandem.federated.fleet.client_round import ClientSnapshot
+from tandem.federated.fleet.decider import PolicyDecider
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
-from tandem.federated.fleet.server import ServerState, aggregate_round, init_server, plan_round
+from tandem.federated.fleet.server import RoundPlan, ServerState, aggregate_round, init_server, plan_round
 from tandem.federated.fleet.spec import ClientContext, FleetSpec
 from tandem.policy.heuristics import Threshold
 from tandem.rng import FIRST_EPISODE_STREAM
@@ -29,6 +30,10 @@ EXAGGERATED = {
 CORRUPTED = ("noise", "nan", "reshaped", "other-model", "huge", *EXAGGERATED)
 FAULTS = ("offline", "report-lost", "late", *CORRUPTED, *HARMLESS)
 GREEDY = Threshold(0.05, 0.5, 0.5)  # trains whenever it can
+
+
+def plan_greedily(spec: FleetSpec, server: ServerState) -> RoundPlan:
+    return plan_round(spec, PolicyDecider(spec.system, GREEDY), server)
 
 
 class FaultyFleet:
@@ -97,7 +102,7 @@ def check_conservation(spec: FleetSpec, contexts: list[ClientContext], faults_by
     fleet, server = FaultyFleet(contexts), init_server(spec, "test")
     aggregated: Counter[int] = Counter()  # samples behind the updates that went into the model, by device
     for faults in [*faults_by_round, {}]:  # a last round without faults settles the last updates
-        plan = plan_round(spec, GREEDY, server)
+        plan = plan_greedily(spec, server)
         answers = fleet.send(plan.instructions, faults)
         server, record = aggregate_round(spec, server, plan, answers)
         assert is_finite(server)
@@ -139,7 +144,7 @@ def test_fault_costs_its_device_only_the_affected_rounds(
 ) -> None:
     fleet, server = FaultyFleet(contexts), init_server(spec, "test")
     for number in range(7):
-        plan = plan_round(spec, GREEDY, server)
+        plan = plan_greedily(spec, server)
         faults = {1: fault} if number in (2, 3) else {}
         server, record = aggregate_round(spec, server, plan, fleet.send(plan.instructions, faults))
         failed = number in (2, 3) and fault not in HARMLESS
@@ -154,7 +159,7 @@ def test_fault_costs_its_device_only_the_affected_rounds(
 def test_device_can_join_during_a_run(spec: FleetSpec, contexts: list[ClientContext]) -> None:
     fleet, server = FaultyFleet(contexts), init_server(spec, "test")
     for number in range(6):
-        plan = plan_round(spec, GREEDY, server)
+        plan = plan_greedily(spec, server)
         faults = {3: "offline"} if number < 3 else {}
         server, record = aggregate_round(spec, server, plan, fleet.send(plan.instructions, faults))
         if number == 3:
@@ -166,7 +171,7 @@ def test_device_can_join_during_a_run(spec: FleetSpec, contexts: list[ClientCont
 def test_requests_arrive_while_a_device_is_offline(spec: FleetSpec, contexts: list[ClientContext]) -> None:
     fleet, server = FaultyFleet(contexts), init_server(spec, "test")
     for number in range(5):
-        plan = plan_round(spec, GREEDY, server)
+        plan = plan_greedily(spec, server)
         faults = {0: "offline"} if number in (1, 2) else {}
         server, _ = aggregate_round(spec, server, plan, fleet.send(plan.instructions, faults))
         snapshot = fleet.snapshots[0]
@@ -183,7 +188,7 @@ def test_requests_arrive_while_a_device_is_offline(spec: FleetSpec, contexts: li
 
 def test_device_refuses_instructions_that_do_not_fit(spec: FleetSpec, contexts: list[ClientContext]) -> None:
     fleet = FaultyFleet(contexts)
-    first = plan_round(spec, GREEDY, init_server(spec, "test")).instructions[0]
+    first = plan_greedily(spec, init_server(spec, "test")).instructions[0]
     later = first.model_copy(update={"round": 4})
     fleet.handle(later)
     refused = {

@@ -25,6 +25,8 @@ from tandem.federated.fleet.run_dir import CLIENT_STORE, PROGRESS, RESULT
 from tandem.federated.fleet.spec import ClientContext, build_spec
 from tandem.feel import System
 from tandem.policy import HEURISTICS
+from tandem.policy.base import Policy
+from tandem.runs import Run
 from tandem.runs.simulation import simulate_histories
 from tandem.runs.trace import trace_table, write_trace
 from tandem.scenario import load_scenario
@@ -78,13 +80,13 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(0.1)
 
 
-def check_agrees_with_simulation(folder: Path, system: System) -> None:
+def check_agrees_with_simulation(folder: Path, system: System, policy: Policy | None = None) -> None:
     names = [f"device-{n}" for n in range(SIZE)]
-    ((states, outcome),) = simulate_histories(system, HEURISTICS["threshold"](), [SEED])
+    ((states, outcome),) = simulate_histories(system, policy or HEURISTICS["threshold"](), [SEED])
     simulated = folder.parent / "simulated.csv"
     write_trace(simulated, [trace_table(SEED, names, states, outcome)])
     rows, expected_rows = read_rows(folder / "trace.csv"), read_rows(simulated)[: SIZE * ROUNDS]
-    assert sum(row["trained"] == "1" for row in rows) >= 3
+    assert sum(row["trained"] == "1" for row in rows) >= (3 if policy is None else 1)
     for row, expected in zip(rows, expected_rows, strict=True):
         for name in ("round", "device", "train", "trained", "violated"):
             assert row[name] == expected[name]
@@ -101,6 +103,18 @@ def test_run_over_flower_agrees_with_the_simulation(engine: str, tmp_path: Path,
     assert document["failures"] == []
     assert document["reports"] == SIZE * ROUNDS
     check_agrees_with_simulation(folder, system)
+    assert remaining_processes(folder) == []
+
+
+def test_server_decides_by_the_scheduler_for_a_trained_run(
+    tmp_path: Path, system: System, conditioned_run: Run
+) -> None:
+    folder = tmp_path / "run"
+    policy = ["--policy", str(conditioned_run.folder), "--prefer", "accuracy=0.5,latency=0.2,energy=0.3"]
+    done = subprocess.run(run_command(folder, "simulation", *policy), capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["failures"] == []
+    check_agrees_with_simulation(folder, system, conditioned_run.policy_for((0.5, 0.2, 0.3)))
     assert remaining_processes(folder) == []
 
 

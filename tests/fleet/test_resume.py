@@ -22,6 +22,7 @@ from tandem.federated.fleet.runner import run_to_folder
 from tandem.federated.fleet.spec import ClientContext, FleetSpec
 from tandem.io.array_file import write_arrays
 from tandem.scenario import load_scenario
+from tandem.serving.fleet_decider import load_decider
 
 NUM_ROUNDS = 6
 SCENARIO = load_scenario("paper", {**FLEET, "rounds": NUM_ROUNDS})
@@ -64,7 +65,7 @@ def uninterrupted(
 ) -> tuple[dict[str, Any], Path]:
     """The result and the folder of a run that was not stopped."""
     folder = tmp_path_factory.mktemp("fleet") / "uninterrupted"
-    return run_to_folder(folder, start(folder), spec, make_transport(contexts, folder)), folder
+    return run_to_folder(folder, start(folder), spec, make_transport(contexts, folder), load_decider), folder
 
 
 def test_resumed_run_equals_an_uninterrupted_one(
@@ -74,9 +75,9 @@ def test_resumed_run_equals_an_uninterrupted_one(
     config = start(folder)
     for number in (0, 3, 4):  # before anything was written, later, and again in the next round
         with pytest.raises(KeyboardInterrupt):
-            run_to_folder(folder, config, spec, make_transport(contexts, folder, stop_in=number))
+            run_to_folder(folder, config, spec, make_transport(contexts, folder, stop_in=number), load_decider)
         assert (len(read_trace(folder)) if number else 0) == number * SIZE
-    result = run_to_folder(folder, config, spec, make_transport(contexts, folder))
+    result = run_to_folder(folder, config, spec, make_transport(contexts, folder), load_decider)
     assert without_times(result) == without_times(uninterrupted[0])
     assert [failure["round"] for failure in result["failures"]] == [LOST_REPORT[0]]
     assert read_trace(folder) == read_trace(uninterrupted[1])
@@ -100,10 +101,10 @@ def test_round_without_a_server_file_is_repeated(
 
     monkeypatch.setattr(server_store, "write_arrays", stop_before_server_file)
     with pytest.raises(KeyboardInterrupt):
-        run_to_folder(folder, config, spec, make_transport(contexts, folder))
+        run_to_folder(folder, config, spec, make_transport(contexts, folder), load_decider)
     monkeypatch.undo()
     assert len(read_trace(folder)) == 3 * SIZE
-    result = run_to_folder(folder, config, spec, make_transport(contexts, folder))
+    result = run_to_folder(folder, config, spec, make_transport(contexts, folder), load_decider)
     assert without_times(result) == without_times(uninterrupted[0])
     assert read_trace(folder) == read_trace(uninterrupted[1])
 
@@ -115,10 +116,10 @@ def test_damaged_file_is_refused_with_a_fix(
     folder = tmp_path / "run"
     config = start(folder)
     with pytest.raises(KeyboardInterrupt):
-        run_to_folder(folder, config, spec, make_transport(contexts, folder, stop_in=2))
+        run_to_folder(folder, config, spec, make_transport(contexts, folder, stop_in=2), load_decider)
     (folder / damaged).write_bytes(b"half a fi")
     with pytest.raises(InputError, match=rf"{damaged}: .* without --resume"):
-        run_to_folder(folder, config, spec, make_transport(contexts, folder))
+        run_to_folder(folder, config, spec, make_transport(contexts, folder), load_decider)
 
 
 def test_one_server_at_a_time_uses_a_folder(spec: FleetSpec, contexts: list[ClientContext], tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_one_server_at_a_time_uses_a_folder(spec: FleetSpec, contexts: list[Clie
     config = start(folder)
     with server_lock(folder):
         with pytest.raises(InputError, match="a server is running"):
-            run_to_folder(folder, config, spec, make_transport(contexts, folder))
+            run_to_folder(folder, config, spec, make_transport(contexts, folder), load_decider)
         with pytest.raises(InputError, match="a server is running"):
             write_config(folder, config, SCENARIO)
 

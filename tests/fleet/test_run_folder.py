@@ -18,13 +18,15 @@ from tandem.federated.fleet.api import build_client, create_run, open_fleet_run
 from tandem.federated.fleet.client_process import serve_forever
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.config import FleetConfig, read_config, write_config
+from tandem.federated.fleet.decider import PolicyDecider, find_policy
 from tandem.federated.fleet.messages import Instruction, Report, from_bytes, to_bytes
-from tandem.federated.fleet.runner import load_policy, run_to_folder
+from tandem.federated.fleet.runner import run_to_folder
 from tandem.federated.fleet.server import init_server, plan_round
 from tandem.federated.fleet.spec import FleetSpec, build_spec
 from tandem.feel import System
 from tandem.policy.heuristics import Threshold
 from tandem.scenario import load_scenario
+from tandem.serving.fleet_decider import load_decider
 
 
 def write_small_config(folder: Path, rounds: int) -> FleetConfig:
@@ -41,7 +43,7 @@ def test_run_writes_trace_progress_and_result(tmp_path: Path, spec: FleetSpec, d
     def lose_reports_of_one(instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
         return {n: answer for n, answer in direct(instructions).items() if n != 2}
 
-    result = run_to_folder(tmp_path, config, spec, lose_reports_of_one)
+    result = run_to_folder(tmp_path, config, spec, lose_reports_of_one, load_decider)
     assert result == json.loads((tmp_path / "fleet.json").read_text())
     assert (result["reports"], result["reports_expected"]) == (3 * (SIZE - 1), 3 * SIZE)
     assert result["failures"][0] == {"round": 0, "device": "device-2", "reason": "no answer in time"}
@@ -59,7 +61,7 @@ def test_stopped_run_has_a_trace_of_its_completed_rounds(tmp_path: Path, spec: F
         return direct(instructions)
 
     with pytest.raises(KeyboardInterrupt):
-        run_to_folder(tmp_path, write_small_config(tmp_path, 9), spec, stop_in_third_round)
+        run_to_folder(tmp_path, write_small_config(tmp_path, 9), spec, stop_in_third_round, load_decider)
     assert len((tmp_path / "trace.csv").read_text().splitlines()) == 1 + 2 * SIZE
     assert not (tmp_path / "fleet.json").exists()
 
@@ -84,14 +86,14 @@ def test_damaged_config_is_refused(tmp_path: Path) -> None:
 
 
 def test_policy_is_checked(system: System, tmp_path: Path) -> None:
-    assert isinstance(load_policy("threshold", None, system), Threshold)
+    assert isinstance(find_policy(FleetConfig(policy="threshold"), system), Threshold)
     for name, preference, text in (
         ("treshold", None, "threshold"),
         ("threshold", (1.0, 0.0, 0.0), "--prefer: .* threshold"),
         (str(tmp_path), None, str(tmp_path)),
     ):
         with pytest.raises(InputError, match=text):
-            load_policy(name, preference, system)
+            find_policy(FleetConfig(policy=name, preference=preference), system)
 
 
 def test_device_process_survives_faulty_connections(
@@ -102,7 +104,7 @@ def test_device_process_survives_faulty_connections(
     until_s = time.monotonic() + 60
     while not address.exists() and time.monotonic() < until_s:
         time.sleep(0.05)
-    first = plan_round(spec, Threshold(), init_server(spec, "socket")).instructions[0]
+    first = plan_round(spec, PolicyDecider(spec.system, Threshold()), init_server(spec, "socket")).instructions[0]
     instruction = to_bytes(first)
     of_another_seed = to_bytes(first.model_copy(update={"fingerprint": "0" * 16}))
     for data in (b"noise", of_another_seed, instruction):  # each peer disconnects without reading an answer

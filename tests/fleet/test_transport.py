@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tandem.federated.fleet.decider import PolicyDecider
 from tandem.federated.fleet.server import init_server, plan_round
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.policy.heuristics import Threshold
@@ -45,7 +46,8 @@ def test_instructions_go_to_given_nodes_only(spec: FleetSpec) -> None:
     grid = SilentGrid(11, 22, 99)
     transport = FlowerTransport(grid, 4, 0.3, {0: 11, 1: 22, 2: 33, 3: 44})
     assert transport.wait_for_devices(0.0) == 2
-    answers = transport(plan_round(spec, Threshold(), init_server(spec, "test")).instructions)
+    plan = plan_round(spec, PolicyDecider(spec.system, Threshold()), init_server(spec, "test"))
+    answers = transport(plan.instructions)
     assert grid.sent == [(11, "train"), (22, "train")]
     assert answers == {0: "no answer in time", 1: "no answer in time", 2: "not connected", 3: "not connected"}
 

@@ -16,6 +16,7 @@ import tandem
 from tandem.federated.build import build_system
 from tandem.federated.calibration.driver import calibrate
 from tandem.federated.fleet.client_store import ClientHandler
+from tandem.federated.fleet.decider import PolicyDecider
 from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, to_bytes
 from tandem.federated.fleet.runner import fleet_table, run_rounds
@@ -93,7 +94,8 @@ def fleet_trace() -> dict[str, Any]:
             return {i.device: clients[i.device].handle(to_bytes(i)) for i in instructions}
 
         server = init_server(spec, "golden")
-        rounds = run_rounds(spec, HEURISTICS["threshold"](), server, spec.system.rounds, transport)
+        decide = PolicyDecider(spec.system, HEURISTICS["threshold"]())
+        rounds = run_rounds(spec, decide, server, spec.system.rounds, transport)
         table = fleet_table(3, [f"device-{n}" for n in range(spec.system.size)], [record for _, record in rounds])
     return {name: np.asarray(column).tolist() for name, column in table.items() if name not in EXCLUDED}
 

@@ -20,6 +20,7 @@ from tandem.runs.run import SavedPolicies
 from tandem.scenario import Scenario, load_scenario
 from tandem.serving import FleetReport, PolicyFile
 from tandem.serving.export import export_policies
+from tandem.serving.reports import report_from_state
 
 # Devices that can train before their buffers overflow, so that the shield has a timetable.
 KEEPING = {
@@ -188,24 +189,7 @@ def keys_of(key: jax.Array, states: FleetState) -> jax.Array:
 
 def report_of(file: PolicyFile, system: System, state: FleetState) -> FleetReport:
     """A state as the devices would report it, in watts and hertz."""
-    devices, last = system.devices, state.last_action
-    return FleetReport(
-        names=file.device_names,
-        round=int(state.round),
-        queue=np.asarray(state.queue),
-        data=np.asarray(state.data),
-        last_duration_s=float(state.last_duration_s),
-        last_train=np.asarray(last.train),
-        last_power_w=np.asarray(devices.power_min_w + last.power * (devices.power_max_w - devices.power_min_w)),
-        last_frequency_hz=np.asarray(
-            devices.frequency_min_hz + last.frequency * (devices.frequency_max_hz - devices.frequency_min_hz)
-        ),
-        waited_s=np.asarray(state.waited_s),
-        data_age_s=np.asarray(state.data_age_s),
-        model_age_s=np.asarray(state.model_age_s),
-        model_accuracy=np.asarray(state.model_accuracy),
-        last_gain=np.asarray(state.last_gain),
-    )
+    return report_from_state(file.device_names, system, state)
 
 
 def make_report(

@@ -119,6 +119,11 @@ class ActionDistribution(eqx.Module):
         return jnp.sum(by_device)
 
 
+def mode_uniforms(key: RandomKey, size: int) -> PerDevice:
+    """Return the numbers in [0, 1) by which ``ActionDistribution.sample`` chooses modes: a lower one is to train."""
+    return jax.random.uniform(jax.random.split(key, 3)[0], (size,))
+
+
 def _masked(train: DeviceFlags, action_mask: ActionMask) -> DeviceFlags:
     """Replace modes that the mask does not allow."""
     return (train | ~action_mask[..., 0]) & action_mask[..., 1]

@@ -6,7 +6,8 @@
 - ``numpy_policy``, ``numpy_shield``: the NumPy versions of ``tandem.policy`` and ``tandem.feel.shield``.
 - ``scheduler``: ``Scheduler``, which uses all of them.
 - ``export``, ``onnx_export``: write the file from a run.
-- ``simulated_fleet``: a fleet of the simulator that is scheduled from outside. Only these three import JAX.
+- ``simulated_fleet``: a fleet of the simulator that is scheduled from outside.
+- ``reports``, ``fleet_decider``: let the scheduler decide for states of the simulator, and for fleets over Flower.
 - ``child_process``: child processes of a command that end with it.
 
 >>> from tandem.serving import OperatingPoint, Scheduler

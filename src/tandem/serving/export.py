@@ -47,15 +47,19 @@ UNITS = {
 }
 
 
-def export_run(run: Run | str | Path) -> PolicyFile:
-    """Return the content of an export file for a finished run, or for the run in a folder."""
+def export_run(run: Run | str | Path, fleet: tuple[Scenario, System] | None = None) -> PolicyFile:
+    """Return the content of an export file for a finished run, or for the run in a folder.
+
+    ``fleet`` is a scenario and its system that the policies fit, to decide for instead of those of the run.
+    """
     if not isinstance(run, Run):
         run = open_run(run)
+    scenario, system = (run.scenario, run.system()) if fleet is None else fleet
     policy, record = run.policy(0), run.record
     origin = {name: getattr(record, name) for name in ("algorithm", "preset", "seed", "created", "tandem")}
     return export_policies(
-        run.scenario,
-        run.system(),
+        scenario,
+        system,
         run.saved,
         run.front,
         sampling=policy.sampling,

@@ -126,8 +126,11 @@ class Scheduler:
             raise FleetMismatchError("fleet: is of another policy file; derive it from this scheduler's fleet.")
         self._active = _Active.build(self._file, self._active.point, self._active.choice, fleet)
 
-    def decide(self, report: FleetReport) -> FleetDecision:
+    def decide(self, report: FleetReport, uniform: Single | None = None) -> FleetDecision:
         """Decide for the devices of a report.
+
+        ``uniform`` is a number in [0, 1) for each device of the fleet, in its order, for a policy that samples its
+        modes; None: they are drawn from the version of the file and the number of the round.
 
         Raises ReportError for values that cannot be used, and FleetMismatchError for a fleet that the policy cannot
         decide for.
@@ -150,10 +153,12 @@ class Scheduler:
         queue, data = values[QUEUE], values[DATA]
         features = observe(policy.constants, values)
         mask = action_mask(policy.constants, number, queue, data)
-        uniform = active.draw_modes(number) if policy.samples_modes else None
-        if uniform is not None and order is not None:
-            uniform = active.uniform_of(policy, uniform)
-        action = policy.act(features, last_duration_s, data, mask, uniform)
+        drawn: Single | None = None
+        if policy.samples_modes:
+            drawn = active.draw_modes(number) if uniform is None else uniform
+            if order is not None:
+                drawn = active.uniform_of(policy, drawn)
+        action = policy.act(features, last_duration_s, data, mask, drawn)
         result = project(policy.constants, number, queue, data, action, mask, present)
         power_w, frequency_hz = policy.constants.power_w(result.power), policy.constants.frequency_hz(result.frequency)
         train = result.train

@@ -22,9 +22,9 @@ from tandem.errors import InputError, unknown_name
 from tandem.federated.build import build_system
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.config import ENGINES, FleetConfig, read_config, write_config
+from tandem.federated.fleet.decider import find_policy
 from tandem.federated.fleet.hardware import HARDWARE
 from tandem.federated.fleet.run_dir import CONFIG, RESULT, SCENARIO
-from tandem.federated.fleet.runner import load_policy
 from tandem.federated.fleet.spec import ClientContext, build_spec
 from tandem.io.atomic import folder_name, results_folder
 from tandem.runs.trace import check_format
@@ -111,7 +111,7 @@ def check_config(config: FleetConfig, scenario: Scenario) -> None:
         raise InputError("--nodes: is for nodes that run already; name their SuperLink with --superlink.")
     if config.trace != "none":
         check_format(config.trace)
-    load_policy(config.policy, config.preference, build_system(scenario))
+    find_policy(config, build_system(scenario))
 
 
 def _check_choice(kind: str, name: str, known: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tandem.errors import InputError
 from tandem.federated.fleet.client_store import ClientHandler
+from tandem.federated.fleet.decider import PolicyDecider
 from tandem.federated.fleet.messages import ProtocolError, to_bytes
 from tandem.federated.fleet.server import init_server, plan_round
 from tandem.policy.heuristics import Threshold
@@ -24,7 +25,7 @@ READ_TIMEOUT_S = 10.0  # a connection without data for this long is closed
 def warm_up(handler: ClientHandler) -> None:
     """Compile everything that a round needs, with a temporary copy of the device."""
     spec = handler.context.spec
-    plan = plan_round(spec, Threshold(), init_server(spec, "warm-up"))
+    plan = plan_round(spec, PolicyDecider(spec.system, Threshold()), init_server(spec, "warm-up"))
     instruction = plan.instructions[handler.context.device]
     with tempfile.TemporaryDirectory() as folder:
         copy = replace(handler, store=Path(folder))

@@ -46,6 +46,11 @@ class FleetConfig(BaseModel):
     superlink: str | None = None  # a running SuperLink of the user's Flower configuration, instead of a local one
     nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
 
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """The preference of a trained run's policy; equal weights if none was given."""
+        return (1 / 3, 1 / 3, 1 / 3) if self.preference is None else self.preference
+
     def report_deadline_s(self, round_max_s: float) -> float:
         """Return the deadline for reports; the default is L_max plus a margin."""
         return round_max_s + DEADLINE_MARGIN_S if self.deadline_s is None else self.deadline_s

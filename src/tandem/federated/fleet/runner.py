@@ -12,22 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from tandem.errors import InputError, unknown_name
-from tandem.federated.build import build_system
 from tandem.federated.fleet.config import FleetConfig
+from tandem.federated.fleet.decider import Decider, LoadDecider
 from tandem.federated.fleet.messages import Instruction
 from tandem.federated.fleet.run_dir import PROGRESS, RESULT, SCENARIO, server_lock
 from tandem.federated.fleet.server import RoundRecord, ServerState, aggregate_round, plan_round
 from tandem.federated.fleet.server_store import load_server, save_round
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.state import FleetState, RoundOutcome
-from tandem.feel.system import System
 from tandem.io.tables import Table, write_json
 from tandem.objectives import OBJECTIVE_KEYS, to_user_units
-from tandem.policy import HEURISTICS
-from tandem.policy.base import Policy
-from tandem.runs.evaluation import check_fits
-from tandem.runs.run import open_run
 from tandem.runs.trace import trace_table, write_trace
 from tandem.scenario import build_device_table, load_scenario
 
@@ -36,28 +30,30 @@ Transport = Callable[[Sequence[Instruction]], Mapping[int, bytes | str]]
 
 
 def run_rounds(
-    spec: FleetSpec, policy: Policy, server: ServerState, count: int, transport: Transport
+    spec: FleetSpec, decide: Decider, server: ServerState, count: int, transport: Transport
 ) -> Iterator[tuple[ServerState, RoundRecord]]:
     """Run ``count`` rounds. A device without a valid answer misses that round; the others are not affected."""
     for _ in range(count):
         began_s = time.perf_counter()
-        plan = plan_round(spec, policy, server)
+        plan = plan_round(spec, decide, server)
         server, record = aggregate_round(spec, server, plan, transport(plan.instructions))
         yield server, dataclasses.replace(record, wall_s=time.perf_counter() - began_s)
 
 
-def run_to_folder(folder: Path, config: FleetConfig, spec: FleetSpec, transport: Transport) -> dict[str, Any]:
+def run_to_folder(
+    folder: Path, config: FleetConfig, spec: FleetSpec, transport: Transport, load_decider: LoadDecider
+) -> dict[str, Any]:
     """Run the remaining rounds of the run in a folder, write trace and result, and return the result.
 
     Files are written atomically, so each is complete or absent if the run is stopped.
     """
-    policy = load_policy(config.policy, config.preference, spec.system)
     scenario = load_scenario(folder / SCENARIO)
+    decide = load_decider(config, scenario, spec.system)
     names = build_device_table(scenario).names
     with server_lock(folder):
-        server, records = load_server(folder, spec, policy, config.run)
+        server, records = load_server(folder, spec, decide, config.run)
         try:
-            for after, record in run_rounds(spec, policy, server, scenario.rounds - len(records), transport):
+            for after, record in run_rounds(spec, decide, server, scenario.rounds - len(records), transport):
                 save_round(folder, after, record)  # before the next instructions are sent
                 records.append(record)
                 _append_line(folder / PROGRESS, _progress_line(len(records), names, record))
@@ -67,20 +63,6 @@ def run_to_folder(folder: Path, config: FleetConfig, spec: FleetSpec, transport:
         result = summarise_rounds(names, records)
         write_json(folder / RESULT, result)
     return result
-
-
-def load_policy(name: str, preference: tuple[float, float, float] | None, system: System) -> Policy:
-    """Return a heuristic, or a trained run's policy for a preference; raises InputError if it does not fit."""
-    if name in HEURISTICS:
-        if preference is not None:
-            raise InputError(f"--prefer: the heuristic {name} has no preferences; name a trained run with --policy.")
-        return HEURISTICS[name]()
-    folder = Path(name)
-    if not folder.is_dir():
-        raise InputError(f"--policy: {unknown_name('heuristic or trained run', name, HEURISTICS)}")
-    run = open_run(folder, build_system=build_system)
-    check_fits(run, system)
-    return run.policy_for(preference or (1 / 3, 1 / 3, 1 / 3))
 
 
 def stack_rounds(records: Sequence[RoundRecord]) -> tuple[FleetState, RoundOutcome]:

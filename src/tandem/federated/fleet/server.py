@@ -1,8 +1,10 @@
 """The server of a fleet as a state machine: plan a round, then aggregate the reports that arrived.
 
-The server estimates the state of every device from the device's last report. ``plan_round`` simulates a round from this
-estimate to determine which devices train, their power and frequency, and the duration of the round. A device without a
-valid report in the last round is instructed to serve until it reports again, so that no round waits for its training.
+The server estimates the state of every device from the device's last report. ``plan_round`` passes this estimate to a
+``Decider``, which decides which devices train, their power and their frequency, and simulates a round with this
+decision to determine the duration of the round. A device without a valid report in the last round is instructed to
+serve until it reports again, so that no round waits for its training. This holds even if the timetable of the shield
+has a place for the device in this round. Its buffer may then overflow.
 
 ``aggregate_round`` replaces the planned values by the reported ones and averages the updates. A device without a valid
 report is assumed to have done nothing: it contributes no update, its requests wait, and it keeps its samples. Its next
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.federated.algorithm import AlgorithmState, FederatedAlgorithm, Model, aggregate_models
+from tandem.federated.fleet.decider import Decider, Flags
 from tandem.federated.fleet.messages import (
     NO_ANSWER,
     NO_ROUND,
@@ -37,17 +40,15 @@ from tandem.federated.fleet.spec import FleetSpec
 from tandem.feel.accuracy import server_accuracy
 from tandem.feel.constraints import exceeds
 from tandem.feel.env import reset, step
-from tandem.feel.environment import Environment
 from tandem.feel.queues import FRESH_AGE_S, next_queue
 from tandem.feel.rewards import reward, round_objectives
-from tandem.feel.state import FleetState, RoundOutcome
+from tandem.feel.shield import normalised
+from tandem.feel.state import Action, FleetState, RoundOutcome
 from tandem.feel.system import System
-from tandem.feel.types import Array, DeviceFlags, RandomKey, Scalar
+from tandem.feel.types import Array, DeviceFlags, PerDevice, Scalar
 from tandem.io.tree_io import flatten_arrays
-from tandem.policy.base import Policy
 
 Numbers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 TOLERANCE = 1e-3  # relative; single precision accumulates rounding errors over many rounds
 
 
@@ -98,12 +99,12 @@ def init_server(spec: FleetSpec, run: str) -> ServerState:
     return ServerState(run, estimate, accuracy, model, algorithm_state, none, none, np.ones(size, bool))
 
 
-def plan_round(spec: FleetSpec, policy: Policy, server: ServerState) -> RoundPlan:
+def plan_round(spec: FleetSpec, decide: Decider, server: ServerState) -> RoundPlan:
     """Plan the next round: the instruction of every device, and the expected state and outcome."""
-    expected, outcome = _simulate_round(
-        spec.system, policy, server.estimate, jnp.asarray(server.responded), spec.policy_key
-    )
-    train = np.asarray(outcome.executed.train)
+    key = jax.random.fold_in(spec.policy_key, server.estimate.round)
+    decision = decide(server.estimate, server.responded, key)
+    expected, outcome = _simulate_decision(spec.system, server.estimate, *(jnp.asarray(part) for part in decision))
+    train = np.asarray(outcome.executed.train)  # without a shield, a device without data does not train
     weights = flatten_arrays(server.model)
     number = int(server.estimate.round)
     instructions = tuple(
@@ -114,8 +115,8 @@ def plan_round(spec: FleetSpec, policy: Policy, server: ServerState) -> RoundPla
             fingerprint=spec.fingerprint,
             weights=weights if train[n] or server.acknowledged[n] > server.settled[n] else None,
             train=bool(train[n]),
-            power_w=float(outcome.power_w[n]),
-            frequency_hz=float(outcome.frequency_hz[n]),
+            power_w=float(decision.power_w[n]),
+            frequency_hz=float(decision.frequency_hz[n]),
             trainers=int(train.sum()),
             clock_s=float(server.estimate.clock_s),
             duration_s=float(outcome.duration_s),
@@ -127,11 +128,19 @@ def plan_round(spec: FleetSpec, policy: Policy, server: ServerState) -> RoundPla
 
 
 @eqx.filter_jit
-def _simulate_round(
-    system: System, policy: Policy, estimate: FleetState, responded: DeviceFlags, key: RandomKey
+def _simulate_decision(
+    system: System, estimate: FleetState, train: DeviceFlags, power_w: PerDevice, frequency_hz: PerDevice
 ) -> tuple[FleetState, RoundOutcome]:
-    action = policy(Environment(system), estimate, jax.random.fold_in(key, estimate.round))
-    return step(system, estimate, dataclasses.replace(action, train=action.train & responded))
+    """Simulate a round in which all devices do what was decided."""
+    devices = system.devices
+    action = Action(
+        train,
+        normalised(power_w, devices.power_min_w, devices.power_max_w),
+        normalised(frequency_hz, devices.frequency_min_hz, devices.frequency_max_hz),
+    )
+    # The decision has passed the shield. A second pass, which knows nothing of devices that do not respond, would let
+    # those train whose buffers could overflow.
+    return step(dataclasses.replace(system, shielded=False), estimate, action)
 
 
 def aggregate_round(
@@ -267,15 +276,18 @@ def _merge_outcome(
     objectives = round_objectives(
         train, jnp.where(reported, accuracy, 0.0), jnp.where(reported, values["latency_s"], 0.0), values["energy_j"]
     )
+    # A device without a report has converted no requests, so its buffer did not overflow.
+    violations = dataclasses.replace(planned.violations, c3=planned.violations.c3 & reported)
     return dataclasses.replace(
         planned,
         **values,
+        violations=violations,
         executed=dataclasses.replace(planned.executed, train=train),
         trained=jnp.asarray(trained),
         accuracy=accuracy,
         server_accuracy=server_accuracy(system.accuracy_mapping, jnp.asarray(trained), before.data, before.data_age_s),
         objectives=objectives,
-        reward=reward(objectives, planned.violations.any(), system.penalty),
+        reward=reward(objectives, violations.any(), system.penalty),
         estimated_accuracy=planned.accuracy,
     )
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import InputError
+from tandem.federated.fleet.decider import Decider
 from tandem.federated.fleet.run_dir import ROUNDS, SERVER
 from tandem.federated.fleet.server import RoundRecord, ServerState, aggregate_round, init_server, plan_round
 from tandem.federated.fleet.spec import FleetSpec
 from tandem.io.array_file import read_arrays, write_arrays
 from tandem.io.tree_io import flatten_arrays, restore_arrays
-from tandem.policy.base import Policy
 
 SERVER_FIELDS = ("estimate", "accuracy", "model", "algorithm_state", "acknowledged", "settled", "responded")
 ROUND_FIELDS = ("before", "outcome", "reported", "work_s")
@@ -34,13 +34,13 @@ def save_round(folder: Path, server: ServerState, record: RoundRecord) -> None:
     write_arrays(folder / SERVER, flatten_arrays(_fields(server, SERVER_FIELDS)), {"run": server.run}, durable=True)
 
 
-def load_server(folder: Path, spec: FleetSpec, policy: Policy, run: str) -> tuple[ServerState, list[RoundRecord]]:
+def load_server(folder: Path, spec: FleetSpec, decide: Decider, run: str) -> tuple[ServerState, list[RoundRecord]]:
     """Read the server and its completed rounds; returns a new server if nothing was written."""
     server = init_server(spec, run)
     if not (folder / SERVER).exists():
         return server, []
     # A round without any answer has the types and shapes of every field.
-    _, template = aggregate_round(spec, server, plan_round(spec, policy, server), {})
+    _, template = aggregate_round(spec, server, plan_round(spec, decide, server), {})
     fields, _ = _read(folder / SERVER, run, _fields(server, SERVER_FIELDS))
     server = ServerState(run, **fields)
     records = []

@@ -8,13 +8,14 @@ from flwr.serverapp import Grid
 
 from tandem.errors import InputError
 from tandem.federated.fleet.config import read_config
+from tandem.federated.fleet.decider import LoadDecider
 from tandem.federated.fleet.run_dir import FAILURE
 from tandem.federated.fleet.runner import run_to_folder
 from tandem.federated.fleet.spec import load_spec
 from tandem.federated.flower.transport import FlowerTransport
 
 
-def run_fleet(grid: Grid, folder: str) -> None:
+def run_fleet(grid: Grid, folder: str, load_decider: LoadDecider) -> None:
     """Run the fleet that the folder describes; the message of an error is left there for the launcher."""
     run_folder = Path(folder)
     try:
@@ -24,7 +25,7 @@ def run_fleet(grid: Grid, folder: str) -> None:
         transport = FlowerTransport(grid, spec.system.size, deadline_s, config.nodes)
         if transport.wait_for_devices(config.wait_s) == 0:
             raise InputError(f"no device connected within {config.wait_s:g} s; start the devices, or raise --wait.")
-        run_to_folder(run_folder, config, spec, transport)
+        run_to_folder(run_folder, config, spec, transport, load_decider)
     except Exception as error:
         (run_folder / FAILURE).write_text(f"{error or type(error).__name__}\n", encoding="utf-8")
         raise

@@ -1,4 +1,4 @@
-"""The ServerApp: runs the fleet over Flower's grid."""
+"""The ServerApp: runs the fleet over Flower's grid, with the decisions of the deployed scheduler."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from flwr.serverapp import Grid, ServerApp
 def main(grid: Grid, context: Context) -> None:
     """Run the fleet that the folder in the run configuration describes."""
     from tandem.federated.flower.server_app import run_fleet
+    from tandem.serving.fleet_decider import load_decider
 
-    run_fleet(grid, str(context.run_config["folder"]))
+    run_fleet(grid, str(context.run_config["folder"]), load_decider)
 
 
 app = ServerApp()
