@@ -48,7 +48,7 @@ def scheduler_for(run, size):
     """The run's networks exported for a fleet of another size of the same scenario."""
     scenario = read_scenario(run.folder, [f"fleet.size={size}"])
     system = tandem.build_system(scenario)
-    policy = run.policy_for(PREFERENCE)
+    policy = run.policy(0)
     file = export_policies(
         scenario,
         system,
@@ -59,7 +59,8 @@ def scheduler_for(run, size):
         origin={},
         source=str(run.folder),
     )
-    return Scheduler(file, OperatingPoint(PREFERENCE)), system, policy
+    scheduler = Scheduler(file, OperatingPoint(PREFERENCE))
+    return scheduler, system, run.policy(scheduler.policy.index)
 
 
 @eqx.filter_jit

@@ -38,6 +38,7 @@ MAX_SEED = 2**31  # the largest seed a user may give
 FINAL_EVALUATION_SEEDS = range(1_000_000, 1_000_016)  # a run's front; the same for every run, so fronts are comparable
 EVALUATION_SEED_START = 2_000_000  # 'tandem evaluate', unless --first-seed is given
 REFERENCE_FRONT_SEEDS = range(3_000_000, 3_000_064)  # the best known front of a scenario
+TUNING_SEED_START = 4_000_000  # comparisons of 'tandem tune'
 
 BOOTSTRAP_SEED = 0  # fixed, so that an interval is a function of the data
 

@@ -120,6 +120,8 @@ def start_server(policy: Path | None, database: str, *options: object, wait_s: f
     given = [] if policy is None else [policy]
     if "--port" not in options:
         options = ("--port", 0, *options)
+    if "--tune" not in options:
+        options = ("--no-tune", *options)
     process = subprocess.Popen(
         _command("serve", *given, "--database", database, *options),
         stdout=subprocess.PIPE,

@@ -47,6 +47,7 @@ COMMANDS = {
     "demo-fleet": Command(
         "demo_fleet:demo_fleet", "Simulate a fleet that asks a service for decisions over HTTP.", True
     ),
+    "tune": Command("tune:tune", "Fine-tune the policy of a service on its recorded rounds, in the background."),
     "token": Command("token:app", "Create, list and revoke the tokens of 'tandem serve'."),
     "fleet": Command("fleet:app", "Run a fleet for real: devices and server as processes, over Flower."),
 }

@@ -316,7 +316,6 @@ class PolicyDocument(BaseModel):
     preference: Weights
     objectives: Objectives
     violation_rate: float
-    exact: bool
     reason: str
 
 
@@ -394,6 +393,24 @@ class VersionsDocument(BaseModel):
 
     active: str | None
     versions: list[VersionDocument]
+
+
+class TuningDocument(BaseModel):
+    """The result of a background tuning; see docs/serving-http.md for the other fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: str
+    version: str = Field(description="The version that was active.")
+    published: str | None = Field(description="The new version; null if the active one was kept.")
+    reason: str
+    newest_round: int
+
+
+class TuningsDocument(BaseModel):
+    """Results of background tuning, newest first."""
+
+    tunings: list[TuningDocument]
 
 
 class ActivatedDocument(BaseModel):

@@ -206,29 +206,27 @@ class Fleet:
                 f"{place}.distance_m: the channel of the scenario is recorded, so the gain of a new device is unknown; "
                 f"name a device with a similar channel in {place}.like instead."
             )
-        one = self._device_table((place,), {name: np.array([value]) for name, value in row.items()})
-        mean = np.float32(mean_gain(self._scenario.channel, one)[0])  # in single precision, as in the channel models
+        one = _device_table((place,), {name: np.array([value]) for name, value in row.items()})
+        mean = np.float32(mean_gain(self.scenario.channel, one)[0])  # in single precision, as in the channel models
         return float(mean) * float(factor)
 
     @cached_property
-    def _scenario(self) -> Scenario:
+    def scenario(self) -> Scenario:
+        """The scenario in the file."""
         from tandem.scenario import Scenario  # takes longer to import than all that is needed to decide
 
         return Scenario.model_validate(self.source.metadata["scenario"])
 
-    @staticmethod
-    def _device_table(names: Sequence[str], table: Mapping[str, NDArray[Any]]) -> DeviceTable:
-        from tandem.scenario import DeviceTable
-
-        columns = {name: table[name] for name in TABLE_COLUMNS if name not in ("peak_rate_per_s", "worst_gain")}
-        return DeviceTable(names=list(names), groups=np.asarray(table["group"], np.intp), **columns)
+    def device_table(self) -> DeviceTable:
+        """Return the constants of the devices in double precision."""
+        return _device_table(self.names, self.table)
 
     def _plan(self, names: Sequence[str], table: Mapping[str, NDArray[Any]]) -> WorstCase:
         """Plan the shield for the devices of a table, and check that a policy can serve them."""
         from tandem.feel.feasibility import check_feasible
         from tandem.feel.shield_plan import plan_shield
 
-        kind, devices = self.source.metadata["arrivals"], self._device_table(names, table)
+        kind, devices = self.source.metadata["arrivals"], _device_table(names, table)
         if kind == "other":
             raise FleetMismatchError(
                 f"{self.source.source}: the arrival process of its scenario is not one of Tandem's, so its bounds for "
@@ -240,8 +238,8 @@ class Fleet:
             _Channel(table["worst_gain"]),
         )
         try:
-            plan = plan_shield(self._scenario, devices, arrivals, channel)
-            check_feasible(self._scenario, devices, arrivals, channel, plan)
+            plan = plan_shield(self.scenario, devices, arrivals, channel)
+            check_feasible(self.scenario, devices, arrivals, channel, plan)
         except InputError as error:
             message = str(error).removeprefix(": ").replace("fleet.devices[-1]", "new_devices")
             raise FleetMismatchError(message) from None
@@ -298,3 +296,10 @@ def worst_case_from_plan(plan: ShieldPlan) -> WorstCase:
 
 def _devices(table: Mapping[str, NDArray[Any]]) -> Devices:
     return Devices(*(np.asarray(table[name], np.float32) for name in DEVICE_COLUMNS))
+
+
+def _device_table(names: Sequence[str], table: Mapping[str, NDArray[Any]]) -> DeviceTable:
+    from tandem.scenario import DeviceTable
+
+    columns = {name: table[name] for name in TABLE_COLUMNS if name not in ("peak_rate_per_s", "worst_gain")}
+    return DeviceTable(names=list(names), groups=np.asarray(table["group"], np.intp), **columns)

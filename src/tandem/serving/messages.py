@@ -95,8 +95,9 @@ class OperatingPoint:
 
     The rules are those of ``tandem pick``: limits exclude policies of the front; among the others it is the best for
     the preference, or the knee without one. "Latency at most 3 s and energy at most 10 J, then most accuracy" is
-    ``OperatingPoint(preference=(1, 0, 0), max_latency_s=3, max_energy_j=10)``. With a preference, without limits and
-    with a preference-conditioned network, the network follows exactly this preference.
+    ``OperatingPoint(preference=(1, 0, 0), max_latency_s=3, max_energy_j=10)``. A conditioned network is given the
+    preference of the chosen policy of the front. It differs from the operator's: in training a preference weights
+    advantages, while an operator weights objectives on the scale of the front.
     """
 
     preference: tuple[float, float, float] | None = None  # accuracy, latency, energy
@@ -128,7 +129,6 @@ class PolicyChoice:
     preference: tuple[float, float, float]  # that the network follows
     objectives: tuple[float, float, float]  # of the policy of the front, as measured: accuracy, latency (s), energy (J)
     violation_rate: float  # share of rounds that violated any constraint, as measured
-    exact: bool  # False if the network follows a preference that is not one of the front, so ``objectives`` are near it
     reason: str
 
     def document(self) -> dict[str, Any]:
@@ -140,7 +140,6 @@ class PolicyChoice:
             "preference": dict(zip(OBJECTIVE_LABELS, self.preference, strict=True)),
             "objectives": {"accuracy": accuracy, "latency_s": latency_s, "energy_j": energy_j},
             "violation_rate": self.violation_rate,
-            "exact": self.exact,
             "reason": self.reason,
         }
 

@@ -97,12 +97,7 @@ class Scheduler:
         if allowed.any():  # as ``runs.front.selectable_points``: unsafe policies are left out, unless all are unsafe
             points = np.where(allowed[:, None], points, np.nan)
         choice = pick(points, operating_point.preference, **operating_point.limits)
-        limited = any(limit is not None for limit in operating_point.limits.values())
-        exact = limited or operating_point.preference is None or not self._file.network["conditioned"]
-        weights = np.asarray(
-            arrays["front.preferences"][choice.index] if exact else operating_point.preference, np.float64
-        )
-        first, second, third = (weights if exact else weights / weights.sum()).tolist()
+        first, second, third = arrays["front.preferences"][choice.index].tolist()
         accuracy, latency_s, energy_j = arrays["front.objectives"][choice.index].tolist()
         return PolicyChoice(
             index=choice.index,
@@ -110,7 +105,6 @@ class Scheduler:
             preference=(first, second, third),
             objectives=(accuracy, latency_s, energy_j),
             violation_rate=float(arrays["front.violation_rate"][choice.index]),
-            exact=exact,
             reason=choice.reason,
         )
 

@@ -388,6 +388,11 @@ class Service:
         listed = [{**vars(each), "published_at": each.published_at.isoformat()} for each in found]
         return {"active": next((each.version for each in found if each.active), None), "versions": listed}
 
+    async def list_tunings(self, limit: int) -> dict[str, Any]:
+        """Return the newest results of background tuning, newest first."""
+        found = await asyncio.to_thread(self.store.list_events, "tuning", limit)
+        return {"tunings": [{"at": each.at.isoformat(), **each.document} for each in found]}
+
     async def activate_version(self, version: str, by: str) -> dict[str, Any]:
         """Use a stored version, in all processes. Raises ConflictError if it does not fit the operating point."""
         await self._change(lambda active: self._activate(active, version, by))

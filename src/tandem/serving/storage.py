@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -23,12 +23,14 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError,
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tandem.errors import InputError
+from tandem.io.locks import file_lock
 from tandem.serving import schema
 from tandem.serving.schema import activations, events, fleets, operating_points, outcomes, rounds, tokens, versions
 
 DEFAULT_FLEET = "default"
 BUSY_TIMEOUT_S = 5  # for the lock of a fleet; a request that waits longer gets an error
 STALE_ROUNDS = 1000
+_TUNING_LOCK = 728_263  # the first number of the lock; the second one is the fleet
 _COMPRESSED_ABOVE = 32_768  # bytes
 _NO_OPERATING_POINT = {"preference": None, "min_accuracy": None, "max_latency_s": None, "max_energy_j": None}
 
@@ -615,6 +617,40 @@ class Store:
         with self._write() as connection:
             self._lock(connection)
             self._add_event(connection, kind, document)
+
+    def list_events(self, kind: str, limit: int = 50) -> list[StoredEvent]:
+        """Return the newest events of a kind, newest first."""
+        query = self._newest(events, limit).where(events.c.kind == kind)
+        with self._read() as connection:
+            return [
+                StoredEvent(row.kind, row.document, row.at, EventCursor(event=row.id))
+                for row in connection.execute(query)
+            ]
+
+    @contextmanager
+    def tuning_lock(self) -> Iterator[bool]:
+        """Try to become the only process that tunes this fleet, and yield whether this worked. It never waits.
+
+        The database, or the operating system, releases the lock when the process ends.
+        """
+        if self.kind == "sqlite":
+            path = Path(str(self._engine.url.database))
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(file_lock(path.with_name(f"{path.name}.tune-{self._fleet_id}.lock")))
+                    got = True
+                except TimeoutError:
+                    got = False
+                yield got
+            return
+        with _unavailable(), self._engine.connect() as connection:
+            lock = sa.func.pg_try_advisory_lock(_TUNING_LOCK, self._fleet_id)
+            got = bool(connection.execute(sa.select(lock)).scalar())
+            connection.commit()  # the lock belongs to the session, and no transaction stays open meanwhile
+            try:
+                yield got
+            finally:
+                connection.invalidate()  # the end of the session releases the lock
 
     # Tokens
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,6 +68,9 @@ def serve(
     ] = None,
     max_body_mb: Annotated[float, typer.Option(min=0.001, max=1024, help="Largest request body in MiB.")] = 32,
     max_devices: Annotated[int, typer.Option(min=1, help="Most devices in a request.")] = 100_000,
+    tune: Annotated[
+        bool, typer.Option("--tune/--no-tune", help="Fine-tune the policy in the background; see 'tandem tune'.")
+    ] = True,
     max_rate: Annotated[
         float, typer.Option(min=0, help="Most requests per second for each token; 0 is no limit.")
     ] = 2000,
@@ -92,6 +97,7 @@ def serve(
 
     from tandem.serving.access import TokenBook
     from tandem.serving.bodies import read_operating_point
+    from tandem.serving.child_process import ChildProcess
     from tandem.serving.http.guard import Limits
     from tandem.serving.http.server import ServerConfig, check_config, run_server
     from tandem.serving.messages import OperatingPoint
@@ -161,6 +167,10 @@ def serve(
                 demo_fleet = children.enter_context(DemoFleet(policy, address, demo_pace))
 
         with contextlib.ExitStack() as children:
+            if tune:
+                os.environ["TANDEM_DATABASE"] = database  # not as an argument: everybody can see those
+                output = subprocess.DEVNULL if demo else None  # the demo's table shows new versions
+                children.enter_context(ChildProcess(["tune", "--fleet", fleet], stdout=output))
             run_server(service, config, announce)
         typer.echo("Stopped.")
         if demo_fleet is not None and demo_fleet.failed:

@@ -218,6 +218,11 @@ def _add_versions(app: FastAPI, service: Service) -> None:
         """Return all versions of the policy, newest first."""
         return _json(await service.list_versions())
 
+    @app.get("/v1/tunings", response_model=bodies.TuningsDocument, responses=_answers(), tags=["operation"])
+    async def list_tunings(limit: Annotated[int, Query(ge=1, le=1000, description="Most results.")] = 50) -> Response:
+        """Return the newest results of background tuning: what was estimated, and the reason of the result."""
+        return _json(await service.list_tunings(limit))
+
     @app.post(
         "/v1/versions/roll-back",
         response_model=bodies.ActivatedDocument,
