@@ -42,7 +42,7 @@ def test_fleet_with_a_trained_run_decides_as_the_simulator(
 ) -> None:
     rounds = run_rounds(spec, core, init_server(spec, "test"), system.rounds, direct)
     _, outcome = stack_rounds([record for _, record in rounds])
-    policy = conditioned_run.policy_for(PREFERENCE)
+    policy = conditioned_run.policy(core.scheduler.policy.index)
     ((_, expected),) = simulate_histories(system, policy, [SEED])
     np.testing.assert_array_equal(outcome.executed.train, expected.executed.train)
     assert 3 <= outcome.trained.sum() < outcome.trained.size

@@ -24,9 +24,11 @@ from tandem.federated.fleet.config import FleetConfig
 from tandem.federated.fleet.run_dir import CLIENT_STORE, PROGRESS, RESULT
 from tandem.federated.fleet.spec import ClientContext, build_spec
 from tandem.feel import System
+from tandem.pareto import pick
 from tandem.policy import HEURISTICS
 from tandem.policy.base import Policy
 from tandem.runs import Run
+from tandem.runs.front import selectable_points
 from tandem.runs.simulation import simulate_histories
 from tandem.runs.trace import trace_table, write_trace
 from tandem.scenario import load_scenario
@@ -114,7 +116,9 @@ def test_server_decides_by_the_scheduler_for_a_trained_run(
     done = subprocess.run(run_command(folder, "simulation", *policy), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["failures"] == []
-    check_agrees_with_simulation(folder, system, conditioned_run.policy_for((0.5, 0.2, 0.3)))
+    points = selectable_points(conditioned_run.front, conditioned_run.config.tolerance)
+    chosen = conditioned_run.policy(pick(points, (0.5, 0.2, 0.3)).index)
+    check_agrees_with_simulation(folder, system, chosen)
     assert remaining_processes(folder) == []
 
 

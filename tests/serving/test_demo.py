@@ -34,6 +34,12 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def fleet_of(pid: int) -> int:
+    """The child that is the simulated fleet, beside the tuner."""
+    (fleet,) = (child for child in children_of(pid) if b"demo-fleet" in Path(f"/proc/{child}/cmdline").read_bytes())
+    return fleet
+
+
 def is_running(pid: int) -> bool:
     """Whether a process runs; one that has ended but was not waited for does not."""
     try:
@@ -59,13 +65,15 @@ def test_demo_plays_rounds_and_ctrl_c_ends_everything(service_policy: Path, tmp_
             break
     # The service does not import JAX.
     assert "jaxlib" not in Path(f"/proc/{demo.pid}/maps").read_text()
-    (child,) = children_of(demo.pid)
+    child = fleet_of(demo.pid)
+    every = children_of(demo.pid)
+    assert len(every) == 2
     assert "jaxlib" in Path(f"/proc/{child}/maps").read_text()
     os.killpg(demo.pid, signal.SIGINT)
     rest = demo.stdout.read()  # to the end: no process has the pipe open any more
     text = "".join(lines) + rest
     assert demo.wait(30) == 0, text
-    assert not is_running(child)
+    assert not any(map(is_running, every))
     assert "Traceback" not in text
     assert text.endswith("Stopped.\n")
     played = [int(number) for number, _, _ in ROUND.findall(text)]
@@ -110,7 +118,7 @@ def test_demo_ends_if_its_fleet_ends(service_policy: Path, tmp_path: Path) -> No
     assert demo.stdout is not None
     while not demo.stdout.readline().startswith("round 1,"):
         assert demo.poll() is None
-    (child,) = children_of(demo.pid)
+    child = fleet_of(demo.pid)
     os.kill(child, signal.SIGKILL)
     assert demo.stdout.read().endswith("Stopped.\n")
     assert demo.wait(30) == 1

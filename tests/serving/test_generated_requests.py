@@ -34,7 +34,7 @@ def test_requests_from_the_description(examples: int, service_policy: Path, tmp_
 
             check()
             tested += 1
-        assert tested == 13
+        assert tested == 14
         assert httpx.get(f"{server.url}/readyz").status_code == 200
 
 

@@ -34,7 +34,7 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Fine-tune the active version of a fleet on the rounds that 'tandem serve' recorded, again and again.
+    """Fine-tune the policy of a service on its recorded rounds, in the background.
 
     Each tuning estimates request rates, channels and computing times of all devices, trains the policy further on the
     estimate, and compares. A new version is published only if it is better at the operating point with 95 % confidence
