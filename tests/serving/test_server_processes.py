@@ -14,9 +14,11 @@ from load import Load
 from postgres import PostgresServer
 from servers import build_policy_file, free_port, post, report_document, run_tandem, serving, start_server
 
+from tandem.runs import Run
 from tandem.serving import OperatingPoint, write_policy_file
 from tandem.serving.bodies import DecisionRequest, OutcomeRequest, parse
 from tandem.serving.client import Client, ServiceError
+from tandem.serving.export import export_run
 from tandem.serving.storage import Store
 
 KILLS = [2, pytest.param(100, marks=pytest.mark.soak)]
@@ -261,3 +263,20 @@ def _memory_mib(pid: int) -> float:
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1]) / 1024
+
+
+def test_a_run_is_served_without_jax_in_the_process(conditioned_run: Run, tmp_path: Path) -> None:
+    with (
+        serving(conditioned_run.folder, str(tmp_path / "tandem.db"), wait_s=60) as server,
+        Client(server.url) as client,
+    ):
+        assert client.versions().active == export_run(conditioned_run).version
+        assert "jaxlib" not in Path(f"/proc/{server.process.pid}/maps").read_text()
+
+
+def test_a_wrong_path_leaves_no_database(tmp_path: Path) -> None:
+    database = tmp_path / "tandem.db"
+    result = run_tandem("serve", tmp_path / "nothing.safetensors", "--database", database)
+    assert result.returncode == 2
+    assert "nothing.safetensors: is missing" in result.stderr
+    assert list(tmp_path.iterdir()) == []

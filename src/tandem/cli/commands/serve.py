@@ -6,6 +6,8 @@ import contextlib
 import logging
 import os
 import subprocess
+import tempfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +19,7 @@ from tandem.cli.options import PreferOption, parse_preference
 from tandem.errors import InputError
 
 if TYPE_CHECKING:
+    from tandem.serving.policy_file import PolicyFile
     from tandem.serving.storage import Store
 
 DEFAULT_DATABASE = "tandem.db"
@@ -122,6 +125,8 @@ def serve(
         host, port, tls_cert, tls_key, tls_client_ca, Limits(int(max_body_mb * 2**20), requests_per_s=max_rate)
     )
     wanted = OperatingPoint(None if prefer is None else parse_preference(prefer), min_accuracy, max_latency, max_energy)
+    # Before the database is created: a wrong path leaves nothing behind.
+    scheduler = None if policy is None else Scheduler(_read_policy(policy))
     store = open_store(database, fleet)
     try:
         tokens = store.list_tokens()
@@ -130,8 +135,7 @@ def serve(
             check_tokens(store.place, bool(tokens))
         state = store.read_state()
         has_point = wanted != OperatingPoint()
-        if policy is not None:
-            scheduler = Scheduler.open(policy)
+        if scheduler is not None:
             content = scheduler.policy_file
             if has_point:
                 scheduler.choose(wanted)
@@ -177,6 +181,22 @@ def serve(
             raise typer.Exit(1)
     finally:
         store.close()
+
+
+def _read_policy(path: Path) -> PolicyFile:
+    """Read an export file, or export a run in a process of its own, since the service must not import JAX."""
+    from tandem.serving.child_process import ChildProcess
+    from tandem.serving.policy_file import read_policy_file
+
+    if not path.is_dir():
+        return read_policy_file(path)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "policy.safetensors"
+        with ChildProcess(["export", path, "--out", file], stdout=subprocess.DEVNULL) as child:
+            code = child.wait()
+        if code:
+            raise typer.Exit(code if code > 0 else 1)  # the child has said why
+        return replace(read_policy_file(file), source=str(path))
 
 
 def open_store(database: str, fleet: str) -> Store:
