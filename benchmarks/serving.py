@@ -4,9 +4,10 @@
 
 RUN is a folder of a finished run with the network deep-set; without one, a run of the preset ``quick`` is trained into
 a temporary folder. Each row decides for a fleet of the run's scenario of that size, with NumPy on one thread: checks of
-the report, observation, network, action mask, shield and conversion into watts and hertz. Beside it is the same
-decision by the compiled JAX program, with NumPy arrays in and out, in the same run: the two alternate, so that other
-work on the machine slows both. ``import`` is the time to import what is needed to decide.
+the report, observation, network, action mask, shield and conversion into watts and hertz. Beside it are the same
+decision by the compiled JAX program, with NumPy arrays in and out, and the network alone by onnxruntime on one thread,
+in the same run: the three alternate, so that other work on the machine slows all. ``import`` is the time to import what
+is needed to decide. Fleets above 30 devices discard samples, since one uplink cannot keep C3 for them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnxruntime
 
 import tandem
 from tandem.feel import Environment
@@ -32,8 +34,10 @@ from tandem.feel.shield import project
 from tandem.runs.run_dir import read_scenario
 from tandem.serving import FleetReport, OperatingPoint, Scheduler
 from tandem.serving.export import export_policies
+from tandem.serving.onnx_export import build_onnx
 
 SIZES = (10, 30, 1_000, 100_000)
+LARGEST_TIMETABLE = 30
 STATES = 20
 PREFERENCE = (0.5, 0.3, 0.2)
 IMPORT = """
@@ -46,7 +50,10 @@ print(time.perf_counter() - began, "jax" in sys.modules)
 
 def scheduler_for(run, size):
     """The run's networks exported for a fleet of another size of the same scenario."""
-    scenario = read_scenario(run.folder, [f"fleet.size={size}"])
+    # One uplink has no room for the training that C3 demands of a thousand devices.
+    scenario = read_scenario(
+        run.folder, [f"fleet.size={size}", *(["limits.overflow=discard"] if size > LARGEST_TIMETABLE else [])]
+    )
     system = tandem.build_system(scenario)
     policy = run.policy(0)
     file = export_policies(
@@ -103,6 +110,23 @@ def report_of(names, system, state):
     )
 
 
+def network_alone(scheduler, count):
+    """A function that applies the network by onnxruntime to random features of the fleet's size."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    file, rng = scheduler.policy_file, np.random.default_rng(0)
+    model = build_onnx(file, scheduler.policy.network).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    shapes = {
+        each.name: [scheduler.fleet.size if size == "devices" else size for size in each.shape]
+        for each in session.get_inputs()
+    }
+    inputs = [
+        {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(count)
+    ]
+    return lambda n: session.run(["mode_logit", "power", "frequency"], inputs[n])
+
+
 def measure(run, size, seconds):
     scheduler, system, policy = scheduler_for(run, size)
     states = reached_states(system, policy, STATES if size <= 10_000 else 5)
@@ -115,16 +139,17 @@ def measure(run, size, seconds):
     def by_jax(n):
         return [np.asarray(part) for part in decide_by_jax(system, policy, given[n])]
 
+    by_onnx = network_alone(scheduler, len(states))
     differing = 0
     for n in range(len(states)):
         found, (train, power_w, frequency_hz) = by_numpy(n), by_jax(n)
         differing += int((found.train != train).sum())
         assert np.allclose(found.power_w, power_w, rtol=1e-5)
         assert np.quantile(np.abs(found.frequency_hz / frequency_hz - 1), 0.999) < 1e-5
-    times = {"numpy": [], "jax": []}
+    times = {"numpy": [], "jax": [], "onnx": []}
     began, n = time.perf_counter(), 0
     while time.perf_counter() - began < seconds or n < 10:
-        for name, decide in (("numpy", by_numpy), ("jax", by_jax)):
+        for name, decide in (("numpy", by_numpy), ("jax", by_jax), ("onnx", by_onnx)):
             start = time.perf_counter()
             decide(n % len(states))
             times[name].append(time.perf_counter() - start)
@@ -133,6 +158,7 @@ def measure(run, size, seconds):
     for name, values in times.items():
         row |= {f"{name}_p{q}_us": 1e6 * float(np.percentile(values, q)) for q in (50, 99)}
         row[f"{name}_min_us"] = 1e6 * min(values)
+    row["ratio_to_onnx"] = row["numpy_p50_us"] / row["onnx_p50_us"]
     row["ratio_to_jax"] = row["numpy_p50_us"] / row["jax_p50_us"]
     return row
 
@@ -160,15 +186,20 @@ def main() -> None:
         importing = measure_import()
         out = sys.stderr if arguments.json else sys.stdout
         print(f"import {importing['import_s']:.2f} s, JAX imported: {importing['imports_jax']}", file=out)
-        print("devices  NumPy p50 us  p99 us  min us | JAX p50 us  p99 us  min us | p50 ratio  modes differ", file=out)
+        print(
+            "devices  NumPy p50 us  p99 us  min us | JAX p50 us  p99 us | network by onnxruntime p50 us  p99 us | "
+            "p50 to JAX  to onnxruntime  modes differ",
+            file=out,
+        )
         rows = []
         for size in arguments.sizes:
             row = measure(run, size, arguments.seconds)
             rows.append(row)
             text = (
                 f"{size:7d} {row['numpy_p50_us']:13,.0f} {row['numpy_p99_us']:7,.0f} {row['numpy_min_us']:7,.0f} | "
-                f"{row['jax_p50_us']:10,.0f} {row['jax_p99_us']:7,.0f} {row['jax_min_us']:7,.0f} | "
-                f"{row['ratio_to_jax']:9.2f} {row['modes_differing']:13d}"
+                f"{row['jax_p50_us']:10,.0f} {row['jax_p99_us']:7,.0f} | "
+                f"{row['onnx_p50_us']:29,.0f} {row['onnx_p99_us']:7,.0f} | "
+                f"{row['ratio_to_jax']:10.2f} {row['ratio_to_onnx']:15.2f} {row['modes_differing']:13d}"
             )
             print(text, file=out, flush=True)
     if arguments.json:

@@ -9,6 +9,10 @@ RUN is as in benchmarks/serving.py, and so are the fleets and the states that ar
   was due, so that a stall of the server delays all requests that were due during it.
 - one client: it sends its next request when it has its answer.
 
+- network alone: 50 clients as in ``saturated`` that ask ``benchmarks/onnx_service.py`` in the same run: onnxruntime
+  behind FastAPI, without checks, shield, explanation and storage.
+- while tuning (--tune): as ``paced``, while 'tandem tune' trains on the rounds recorded so far.
+
 Each server starts with an empty database: a SQLite file in a temporary folder (of --folder, which decides on the disk),
 or the PostgreSQL database of --database, in which every measurement has a fleet of its own. Server, clients and
 database share the cores. ``processor_ms`` is the server's time of the processor for a decision, which depends less on
@@ -23,6 +27,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -38,6 +43,7 @@ import tandem
 from serving import reached_states, report_of, scheduler_for
 from tandem.serving import write_policy_file
 from tandem.serving.client import encode_report
+from tandem.serving.onnx_export import write_onnx
 
 CLIENTS = 50
 PACE_PER_S = 100
@@ -184,10 +190,10 @@ async def measure_paced(port: int, body: Body, seconds: float, first: int) -> di
 
 
 @contextlib.contextmanager
-def serve(policy: Path, database: str) -> Iterator[tuple[int, int]]:
+def serve(policy: Path, database: str, fleet: str) -> Iterator[tuple[int, int]]:
     """Run a server and yield its port and its process id."""
     command = [sys.executable, "-c", "from tandem.cli.main import main; main()", "serve", str(policy), "--port", "0"]
-    command += ["--database", database, "--fleet", uuid.uuid4().hex, "--max-rate", "0"]
+    command += ["--database", database, "--fleet", fleet, "--max-rate", "0", "--no-tune"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
@@ -206,11 +212,58 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(run: Any, size: int, database: str | None, folder: Path, seconds: float) -> dict[str, Any]:
+@contextlib.contextmanager
+def serve_network(run: Any, size: int, folder: Path) -> Iterator[int]:
+    """Run the service of the network alone, and yield its port."""
+    scheduler, _, _ = scheduler_for(run, size)
+    model, constants = folder / f"{size}.onnx", folder / f"{size}.npy"
+    write_onnx(model, scheduler.policy_file, scheduler.policy.network)
+    np.save(constants, scheduler.policy_file.arrays["observation.constants"])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = Path(__file__).with_name("onnx_service.py")
+    process = subprocess.Popen([sys.executable, script, model, constants, str(port)])
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.1)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextlib.contextmanager
+def tuning(database: str, fleet: str) -> Iterator[None]:
+    """Tune in the background; the block begins when the training has begun."""
+    command = [sys.executable, "-m", "tandem", "tune", "--once", "--dry-run", "--budget", "100000000"]
+    command += ["--database", database, "--fleet", fleet]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("training:"):
+                break
+        else:
+            raise RuntimeError("the tuner did not train")
+        yield
+        if process.poll() is not None:
+            raise RuntimeError("the tuner ended during the measurement")
+    finally:
+        process.kill()
+        process.wait(60)
+
+
+def measure(
+    run: Any, size: int, database: str | None, folder: Path, seconds: float, tune: bool = False
+) -> dict[str, Any]:
     """Measure one size of fleet."""
     policy, body = prepare(run, size, folder)
     result: dict[str, Any] = {"devices": size, "request_bytes": len(body.request(0))}
-    with serve(policy, database or str(folder / f"{uuid.uuid4().hex}.db")) as (port, pid):
+    fleet, place = uuid.uuid4().hex, database or str(folder / f"{uuid.uuid4().hex}.db")
+    with serve(policy, place, fleet) as (port, pid):
         asyncio.run(measure_saturated(port, body, 1, min(1.0, seconds), 0))  # warm
         kinds: dict[str, Any] = {"one_client": lambda: measure_saturated(port, body, 1, seconds, 1_000_000)}
         if size <= 1000:
@@ -221,6 +274,17 @@ def measure(run: Any, size: int, database: str | None, folder: Path, seconds: fl
             found = asyncio.run(measurement())
             found["processor_ms"] = round((processor_s(pid) - before) * 1e3 / found.pop("decisions"), 2)
             result[kind] = found
+        if tune and size <= 1000:
+            with tuning(place, fleet):
+                result["while_tuning"] = asyncio.run(measure_paced(port, body, 2 * seconds, 4_000_000))
+            ratio = result["while_tuning"]["p99_ms"] / result["paced"]["p99_ms"]
+            result["while_tuning"]["p99_to_paced"] = round(ratio, 2)
+    if size <= 1000:
+        with serve_network(run, size, folder) as port:
+            asyncio.run(measure_saturated(port, body, 1, min(1.0, seconds), 0))  # warm
+            result["network_alone"] = asyncio.run(measure_saturated(port, body, CLIENTS, seconds, 0))
+        ratio = result["saturated"]["decisions_per_s"] / result["network_alone"]["decisions_per_s"]
+        result["saturated"]["to_network_alone"] = round(ratio, 2)
     return result
 
 
@@ -230,6 +294,7 @@ def main() -> None:
     parser.add_argument("--database", help="URL of a PostgreSQL database; default: SQLite files")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10, 30, 1000, 100_000])
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--tune", action="store_true", help="measure while the policy is tuned, too")
     parser.add_argument("--folder", type=Path, help="where temporary files are written")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -238,7 +303,7 @@ def main() -> None:
         else:
             run = tandem.open_run(arguments.run)
         for size in arguments.sizes:
-            found = measure(run, size, arguments.database, Path(folder), arguments.seconds)
+            found = measure(run, size, arguments.database, Path(folder), arguments.seconds, arguments.tune)
             found["load_1min"] = round(os.getloadavg()[0], 1)
             print(json.dumps(found), flush=True)
 
