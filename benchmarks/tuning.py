@@ -172,8 +172,9 @@ def main():
                 f"{results[case]['tuned']['violation_rate']:.2%} tuned",
                 flush=True,
             )
+        command = " ".join(["python benchmarks/tuning.py", *sys.argv[1:]])
         if options.json is not None:
-            options.json.write_text(json.dumps({"command": " ".join(sys.argv), "cases": results}, indent=1) + "\n")
+            options.json.write_text(json.dumps({"command": command, "cases": results}, indent=1) + "\n")
         if options.figure is not None:
             write_figure(options.figure, series)
 
