@@ -16,8 +16,11 @@ test: .venv/ready-dev
 	$(BIN)/python -m pytest
 
 # Everything: the slow tests, the extras (PyTorch, MORL-Baselines, pymoo), Flower on real processes, and the wheel.
+# Programs of the quick tests take longer to optimise than to run; those of the slow tests do not.
 test-all: extras test-wheel
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 WANDB_MODE=disabled $(BIN)/python -m pytest -m 'not flower and not soak'
+	$(BIN)/python -m pytest
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 WANDB_MODE=disabled \
+		$(BIN)/python -m pytest -m '(slow or extras) and not flower and not soak'
 	$(MAKE) test-fleet
 
 # Flower and real processes alone.
