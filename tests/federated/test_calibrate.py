@@ -257,6 +257,7 @@ def test_a_measurement_is_identified_by_everything_it_depends_on(simulation: Fed
     assert ids[0] == measurement_id(scenario, simulation, how)
 
 
+@pytest.mark.slow
 def test_simulate_compares_the_estimate_with_the_measured_accuracy(tandem: Any, tmp_path: Path) -> None:
     arguments = ("--task", "digits", "--rounds", "8", "--seeds", "2", "--set", "fleet.size=5")
     code, out, err = tandem("simulate", "paper", *arguments, "--json", "--out", "s")

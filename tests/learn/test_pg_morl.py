@@ -275,6 +275,7 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs if eqx.is_array(a))
 
 
+@pytest.mark.slow
 def test_a_generation_goes_on_from_the_buffers(tiny: Environment, warmed_up: PGMORLState) -> None:
     algorithm = guided(tiny)
     begun = algorithm.begin_stage(1, warmed_up)

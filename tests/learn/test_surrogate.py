@@ -240,6 +240,7 @@ def initialised(tiny: Environment) -> PopulationState:
     return state
 
 
+@pytest.mark.slow
 def test_every_direction_starts_from_the_policy_selected_with_a_fresh_optimiser(
     tiny: Environment, initialised: PopulationState
 ) -> None:
