@@ -1,6 +1,8 @@
 """Shared by all tests: a compilation cache, the paper's fleet, and two small runs."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "jax"
@@ -10,6 +12,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# A shell that starts the tests in the background ignores Ctrl-C for them, and so would all processes that they start.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Iterator
 
