@@ -8,7 +8,7 @@ have something to compare with.
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import numpy as np
 import onnxruntime
@@ -44,5 +44,14 @@ def create_app(model: str, constants: np.ndarray) -> FastAPI:
     return app
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file that tandem export --onnx writes")
+    parser.add_argument("constants", metavar="CONSTANTS", help="constants of the devices as a NumPy file")
+    parser.add_argument("port", metavar="PORT", type=int, help="the port on the loopback interface")
+    arguments = parser.parse_args()
+    uvicorn.run(create_app(arguments.model, np.load(arguments.constants)), port=arguments.port, log_level="error")
+
+
 if __name__ == "__main__":
-    uvicorn.run(create_app(sys.argv[1], np.load(sys.argv[2])), port=int(sys.argv[3]), log_level="error")
+    main()
