@@ -8,8 +8,8 @@ import jax
 import pytest
 from small_fleet import FLEET, SEED, SIZE, Transport
 
+from tandem.device.hardware import SimulatedHardware
 from tandem.federated.fleet.client_store import ClientHandler
-from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import to_bytes
 from tandem.federated.fleet.spec import ClientContext, FleetSpec, build_spec
 from tandem.feel import System

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from tandem.device.hardware import Cpufreq, HardwareSetting, SimulatedHardware
 from tandem.errors import InputError
 from tandem.federated.fleet.client_store import ClientHandler, load_snapshot, snapshot_path
 from tandem.federated.fleet.decider import PolicyDecider
-from tandem.federated.fleet.hardware import Cpufreq, HardwareSetting, SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, to_bytes
 from tandem.federated.fleet.server import init_server, plan_round
 from tandem.federated.fleet.spec import ClientContext, FleetSpec

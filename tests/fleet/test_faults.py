@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_fleet import SIZE
 
+from tandem.device.hardware import SimulatedHardware
 from tandem.federated.fleet.client import handle_instruction, sample_counts
 from tandem.federated.fleet.client_round import ClientSnapshot
 from tandem.federated.fleet.decider import PolicyDecider
-from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
 from tandem.federated.fleet.server import RoundPlan, ServerState, aggregate_round, init_server, plan_round
 from tandem.federated.fleet.spec import ClientContext, FleetSpec

@@ -11,11 +11,11 @@ from small_fleet import FLEET, SEED, SIZE, Transport
 from typer.testing import CliRunner
 
 from tandem.cli.main import app
+from tandem.device.hardware import SimulatedHardware
 from tandem.errors import InputError
 from tandem.federated.fleet import server_store
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.config import FleetConfig, write_config
-from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, to_bytes
 from tandem.federated.fleet.run_dir import CLIENT_STORE, ROUNDS, SERVER, server_lock
 from tandem.federated.fleet.runner import run_to_folder

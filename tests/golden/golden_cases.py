@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import tandem
+from tandem.device.hardware import SimulatedHardware
 from tandem.federated.build import build_system
 from tandem.federated.calibration.driver import calibrate
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.decider import PolicyDecider
-from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.messages import Instruction, to_bytes
 from tandem.federated.fleet.runner import fleet_table, run_rounds
 from tandem.federated.fleet.server import init_server

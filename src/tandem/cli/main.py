@@ -49,6 +49,7 @@ COMMANDS = {
     ),
     "tune": Command("tune:tune", "Fine-tune the policy of a service on its recorded rounds, in the background."),
     "token": Command("token:app", "Create, list and revoke the tokens of 'tandem serve'."),
+    "device": Command("device:device", "Run a device: answer requests over HTTP, and train as the scheduler says."),
     "fleet": Command("fleet:app", "Run a fleet for real: devices and server as processes, over Flower."),
 }
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem.device.hardware import HARDWARE
 from tandem.errors import InputError, unknown_name
 from tandem.federated.build import build_system
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.config import ENGINES, FleetConfig, read_config, write_config
 from tandem.federated.fleet.decider import find_policy
-from tandem.federated.fleet.hardware import HARDWARE
 from tandem.federated.fleet.run_dir import CONFIG, RESULT, SCENARIO
 from tandem.federated.fleet.spec import ClientContext, build_spec
 from tandem.io.atomic import folder_name, results_folder

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import equinox as eqx
 
+from tandem.device.hardware import Hardware
 from tandem.federated.algorithm import Model
 from tandem.federated.fleet.client_round import ClientSnapshot, catch_up, commit_update, initial_snapshot, run_round
-from tandem.federated.fleet.hardware import Hardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, validate_weights
 from tandem.federated.fleet.spec import ClientContext
 

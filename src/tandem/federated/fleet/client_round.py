@@ -12,10 +12,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 
+from tandem.device.hardware import Hardware, HardwareSetting
 from tandem.federated import client
 from tandem.federated.algorithm import Model
 from tandem.federated.client import ClientState
-from tandem.federated.fleet.hardware import Hardware, HardwareSetting
 from tandem.federated.fleet.messages import NO_ROUND, OUTCOME_FIELDS, STATE_FIELDS, Instruction, Report
 from tandem.federated.fleet.single_device import DeviceAction, advance_offline, device_round, slice_device
 from tandem.federated.fleet.spec import ClientContext

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tandem.device.hardware import Hardware
 from tandem.errors import InputError
 from tandem.federated.fleet.client import handle_instruction
 from tandem.federated.fleet.client_round import ClientSnapshot, initial_snapshot
-from tandem.federated.fleet.hardware import Hardware
 from tandem.federated.fleet.messages import Instruction, ProtocolError, Report, from_bytes, to_bytes
 from tandem.federated.fleet.spec import ClientContext
 from tandem.io.array_file import read_arrays, write_arrays

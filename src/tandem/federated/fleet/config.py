@@ -42,7 +42,7 @@ class FleetConfig(BaseModel):
     wait_s: float = 120.0  # wall-clock time in which devices must connect before the first round
     trace: str = "csv"  # csv, parquet or none
     engine: str = "simulation"  # one of ENGINES
-    hardware: str = "simulated"  # one of fleet.hardware.HARDWARE
+    hardware: str = "simulated"  # one of device.hardware.HARDWARE
     superlink: str | None = None  # a running SuperLink of the user's Flower configuration, instead of a local one
     nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from tandem.device.hardware import SimulatedHardware
 from tandem.federated.fleet.client_store import ClientHandler
 from tandem.federated.fleet.config import read_config
-from tandem.federated.fleet.hardware import SimulatedHardware
 from tandem.federated.fleet.run_dir import CLIENT_STORE
 from tandem.federated.fleet.spec import ClientContext, FleetSpec, load_spec
 

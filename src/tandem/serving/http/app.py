@@ -23,10 +23,10 @@ from starlette.routing import Route
 
 from tandem import __version__
 from tandem.errors import one_line
+from tandem.io.http import MEDIA_TYPE, RequestError, problem_response
 from tandem.serving import bodies
 from tandem.serving.bodies import MAX_ROUND
 from tandem.serving.http.guard import Guard, Limits
-from tandem.serving.http.problems import MEDIA_TYPE, RequestError, problem_response
 from tandem.serving.service import Service
 from tandem.serving.storage import EventCursor, StorageUnavailableError
 

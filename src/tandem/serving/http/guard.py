@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import ipaddress
 import logging
 import math
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tandem.io.http import LimitedBody, RequestError, check_local, problem_response, too_large
 from tandem.serving.access import RateLimit, Role
 from tandem.serving.group_commit import QueueFullError
-from tandem.serving.http.problems import RequestError, describe_exception, problem_response
+from tandem.serving.http.problems import describe_exception
 from tandem.serving.service import Service
 
-BODY_TIMEOUT_S = 60.0
 _OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
 _DEVICE_REQUESTS = frozenset(
     {
@@ -35,9 +29,6 @@ _DEVICE_REQUESTS = frozenset(
 _FAILURES_PER_S = 10.0  # wrong tokens from one address
 _SMALL_BODY = 64 * 2**10
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
-_PLAIN_HOST = re.compile(r"[A-Za-z0-9.\-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?")
-_DRAIN_TIMEOUT_S = 10.0
-_DRAINED_BYTES = 2**26  # of a refused body, so that its sender reads the answer
 logger = logging.getLogger(__name__)
 
 
@@ -69,7 +60,7 @@ class Guard:
             return
         started = time.perf_counter()
         status = 0  # no answer has begun
-        body = _Body(receive, self._limits.max_body_bytes)
+        body = LimitedBody(receive, self._limits.max_body_bytes)
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
@@ -112,7 +103,7 @@ class Guard:
             return
         tokens = self._service.tokens
         if not tokens.required:
-            _check_local(headers)
+            check_local(headers)
             self._limit_rate(self._rate, address)
             return
         scheme, _, text = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -144,81 +135,13 @@ class Guard:
         else:
             size = int(length) if length.isdigit() else 0  # the parser refuses other lengths before
         if size > self._limits.max_body_bytes:
-            raise _too_large(self._limits.max_body_bytes)
+            raise too_large(self._limits.max_body_bytes)
         if size <= _SMALL_BODY:
             return 0
         if self._held + size > self._limits.max_held_bytes:
             raise QueueFullError
         self._held += size
         return size
-
-
-class _Body:
-    """A request body that is refused if it is too large or too slow."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive = receive
-        self._limit = limit
-        self._size = 0
-        self._deadline_s = time.monotonic() + BODY_TIMEOUT_S
-        self.complete = False
-
-    async def receive(self) -> Message:
-        """Return the next part."""
-        if self.complete:
-            return await self._receive()
-        try:
-            async with asyncio.timeout(self._deadline_s - time.monotonic()):
-                message = await self._receive()
-        except TimeoutError:
-            raise RequestError(408, "the body did not arrive in time") from None
-        self.complete = message["type"] == "http.disconnect" or not message.get("more_body", False)
-        self._size += len(message.get("body", b""))
-        if self._size > self._limit:
-            raise _too_large(self._limit)
-        return message
-
-    async def drain(self) -> None:
-        """Read what is left, up to a limit: a sender that is cut off does not read why."""
-        left = _DRAINED_BYTES
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
-                while left > 0:
-                    message = await self._receive()
-                    left -= len(message.get("body", b""))
-                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                        return
-
-
-def _too_large(limit: int) -> RequestError:
-    return RequestError(413, f"the body is larger than {limit} bytes", "body")
-
-
-@lru_cache(maxsize=64)
-def _is_this_machine(host: str) -> bool:
-    """Return whether a Host header names this machine."""
-    name = urlsplit(f"//{host}").hostname if _PLAIN_HOST.fullmatch(host) else None
-    return name is not None and is_loopback(name)
-
-
-def _check_local(headers: dict[bytes, bytes]) -> None:
-    """Refuse what a web page in a browser on this machine could send to a service without tokens."""
-    host = headers.get(b"host", b"").decode("latin-1")
-    if not _is_this_machine(host):
-        raise RequestError(403, "is not a name of this machine; without tokens, use 127.0.0.1 or localhost", "Host")
-    origin = headers.get(b"origin")
-    if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
-        raise RequestError(403, "is another site; create tokens to use the service from a web page", "Origin")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a name or an address is of this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _template(path: str) -> str:

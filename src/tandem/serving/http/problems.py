@@ -1,48 +1,18 @@
-"""Errors as documents (RFC 9457): a status, a sentence, and the fields that are concerned. Never a stack trace."""
+"""The answers of the service to errors: a status, a sentence, and the fields that are concerned."""
 
 from __future__ import annotations
-
-import json
-from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 
 from starlette.responses import Response
 
 from tandem.errors import InputError
+from tandem.io.http import RequestError, problem_response
 from tandem.serving.bodies import BodyError
 from tandem.serving.group_commit import QueueFullError
 from tandem.serving.messages import FleetMismatchError, ReportError
 from tandem.serving.service import ConflictError, NotFoundError, NotReadyError
 from tandem.serving.storage import StorageUnavailableError
 
-MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
-
-
-class RequestError(Exception):
-    """A request that is refused, with the status of the answer."""
-
-    def __init__(
-        self, status: int, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.errors = [] if field is None else [(field, detail)]
-        self.headers = headers
-
-
-def problem_response(
-    status: int, detail: str, errors: Sequence[tuple[str, str]] = (), headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return an error as a response."""
-    document = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "errors": [{"field": field, "problem": problem} for field, problem in errors],
-    }
-    return Response(json.dumps(document), status, headers, MEDIA_TYPE)
 
 
 def describe_exception(error: Exception) -> Response | None:

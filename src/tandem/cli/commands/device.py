@@ -1,0 +1,183 @@
+"""``tandem device``: one device that answers requests over HTTP and trains its model as the scheduler says."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tandem.device.agent import AgentConfig, DeviceAgent
+from tandem.device.control import answer_messages, listen
+from tandem.device.hardware import Cpufreq
+from tandem.device.messages import ProtocolError
+from tandem.device.meters import EnergyMeter, EstimatedEnergy, find_meter
+from tandem.device.model import load_model
+from tandem.device.store import DeviceStore
+from tandem.errors import InputError
+from tandem.io.atomic import reason
+
+HARDWARE = ("none", "cpufreq")
+
+
+def device(
+    factory: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FACTORY",
+            help="Function that builds the model, e.g. mymodel:build or tandem.federated.task_model:digits.",
+        ),
+    ],
+    store: Annotated[Path, typer.Option(help="Folder for requests, labels, samples and model. One device each.")],
+    number: Annotated[int, typer.Option(min=0, help="Number of this device in the fleet, from 0.")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen at; others than loopback need --token-file.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8400,
+    address: Annotated[
+        Path | None,
+        typer.Option(help="Socket for instructions: the device-address of the SuperNode.", show_default=False),
+    ] = None,
+    max_queue: Annotated[int, typer.Option(min=1, help="Most inputs that wait; more get 429.")] = 1000,
+    max_samples: Annotated[int, typer.Option(min=1, help="Most labelled samples; more feedback gets 429.")] = 100_000,
+    batch: Annotated[int, typer.Option(min=1, help="Most inputs that are served together.")] = 64,
+    deadline_s: Annotated[
+        float | None,
+        typer.Option(
+            "--deadline",
+            min=0.001,
+            metavar="S",
+            help="Deadline of requests that name none; default: none.",
+            show_default=False,
+        ),
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0, metavar="S", help="How long a connection waits for its answer.")
+    ] = 30.0,
+    feedback_hours: Annotated[
+        float, typer.Option(min=0.001, metavar="H", help="How long answered requests are kept for feedback.")
+    ] = 24.0,
+    max_body_mb: Annotated[float, typer.Option(min=0.001, help="Largest body, in MiB.")] = 16.0,
+    hardware: Annotated[str, typer.Option(help="How the frequency is set: none or cpufreq (Linux).")] = "none",
+    energy: Annotated[
+        str,
+        typer.Option(
+            help="Energy meter: auto, none, rapl, ina3221, file:PATH (joules) or command:COMMAND (prints watts)."
+        ),
+    ] = "auto",
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCENARIO",
+            help="Estimate energy by the constants of this scenario's device, if nothing measures it.",
+            show_default=False,
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that requests need; default: none, only this machine may ask."),
+    ] = None,
+) -> None:
+    """Answer requests over HTTP with a model, and train it on their labels as the scheduler says.
+
+    Everything that was accepted is on disk: a device that is killed and started again goes on. POST /predict asks for
+    predictions, POST /feedback gives the right labels, GET /status, /metrics and /healthz tell how the device is.
+    """
+    _check_installed()
+    from tandem.device.http import HttpConfig, create_app
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    token = None if token_file is None else _read_token(token_file)
+    _check_host(host, token)
+    if hardware not in HARDWARE:
+        raise InputError(f"--hardware {hardware}: use {' or '.join(HARDWARE)}.")
+    controls = Cpufreq() if hardware == "cpufreq" else None
+    meter = find_meter(energy) or _estimate(scenario, number)
+    model = load_model(factory)
+    try:
+        opened = DeviceStore(store, model.input_shape, max_queue=max_queue, max_samples=max_samples)
+    except OSError as error:
+        raise InputError(f"--store {store}: cannot be used ({reason(error)}); name another folder.") from None
+    try:
+        config = AgentConfig(number, batch, feedback_hours * 3600)
+        try:
+            agent = DeviceAgent(model, opened, config, hardware=controls, meter=meter)
+        except ProtocolError as error:
+            raise InputError(f"--store {store}: holds another model; {error}") from None
+        http = HttpConfig(int(max_body_mb * 2**20), deadline_s, wait_s, token)
+        _serve(create_app(agent, http), agent, host, port, address)
+    finally:
+        opened.close()
+
+
+def _serve(app: object, agent: DeviceAgent, host: str, port: int, address: Path | None) -> None:
+    import uvicorn
+
+    from tandem.io.http_server import GracefulServer, address_of, bind, run_event_loop
+
+    listener = bind(host, port)
+    if address is not None:
+        control = listen(address)
+        threading.Thread(target=answer_messages, args=(control, agent.handle), daemon=True).start()
+
+    def announce() -> None:
+        waiting = f"{agent.store.waiting} requests wait, {agent.store.samples} samples"
+        typer.echo(f"Device {agent.config.device} at {address_of(listener)}; {waiting}.")
+        typer.echo(f"Instructions: {address if address is not None else 'none, so the device serves'}.")
+
+    async def serve() -> None:
+        settings = uvicorn.Config(
+            app,  # type: ignore[arg-type]
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            limit_concurrency=2048,
+            timeout_graceful_shutdown=5,
+        )
+        await GracefulServer(settings, lambda: None, announce).serve([listener])
+
+    run_event_loop(serve())
+    typer.echo("Stopped.")
+
+
+def _estimate(scenario: str | None, number: int) -> EnergyMeter | None:
+    if scenario is None:
+        return None
+    from tandem.scenario import load_scenario
+    from tandem.scenario.device_table import build_device_table
+
+    table = build_device_table(load_scenario(scenario))
+    if number >= len(table):
+        raise InputError(f"--number {number}: the scenario has devices 0 to {len(table) - 1}; choose one of them.")
+    return EstimatedEnergy(float(table.capacitance[number]), float(table.frequency_max_hz[number]))
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        said = reason(error) if isinstance(error, OSError) else "it is not text"
+        raise InputError(f"--token-file {path}: cannot be read ({said}); check the path.") from None
+    if len(token) < 16 or not token.isascii() or not token.isprintable():
+        raise InputError(f"--token-file {path}: must hold at least 16 ASCII characters on one line.")
+    return token
+
+
+def _check_host(host: str, token: str | None) -> None:
+    from tandem.io.http import is_loopback
+
+    if token is None and not is_loopback(host):
+        raise InputError(
+            f"--host {host}: other machines could use the device without a token; give --token-file, or use 127.0.0.1."
+        )
+
+
+def _check_installed() -> None:
+    for name in ("fastapi", "prometheus_client", "uvicorn"):
+        if find_spec(name) is None:
+            raise InputError(f"{name} is not installed; install Tandem with: pip install 'tandem[serve]'.")

@@ -1,0 +1,65 @@
+"""The socket on which a device takes instructions: one message in, one message out, for the SuperNode beside it.
+
+The device's process outlives the processes that deliver messages, so that it keeps its state and compiled programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+
+from tandem.device.messages import ProtocolError
+from tandem.errors import InputError
+
+READ_TIMEOUT_S = 10.0  # a connection without data for this long is closed
+Handle = Callable[[bytes], bytes]  # raises ProtocolError for a message that is refused
+
+
+def listen(address: Path) -> Listener:
+    """Return a listener at a socket that only this user can open. A socket left by a killed process is replaced."""
+    address.unlink(missing_ok=True)
+    try:
+        listener = Listener(str(address), family="AF_UNIX")
+    except OSError as error:
+        raise InputError(f"--address {address}: cannot listen there ({error.strerror}); name another path.") from None
+    address.chmod(0o600)
+    return listener
+
+
+def answer_messages(listener: Listener, handle: Handle, read_timeout_s: float = READ_TIMEOUT_S) -> None:
+    """Answer one message at a time until the listener is closed."""
+    while True:
+        try:
+            connection = listener.accept()
+        except OSError as error:
+            if error.errno is None:  # the listener was closed
+                return
+            continue
+        # Ignore peers that disconnect or send nothing: the report is stored and can be requested again.
+        with contextlib.suppress(OSError, EOFError), connection:
+            _set_timeout(connection, read_timeout_s)
+            report = _handle(handle, connection.recv_bytes())
+            if report is not None:  # otherwise the connection closes, and the SuperNode reports an error
+                connection.send_bytes(report)
+
+
+def _handle(handle: Handle, data: bytes) -> bytes | None:
+    try:
+        return handle(data)
+    except (ProtocolError, OSError) as error:  # a wrong message; a locked state; a full disk
+        print(f"refused: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def _set_timeout(connection: Connection, timeout_s: float) -> None:
+    """Limit every pause while sending or receiving; a longer one raises BlockingIOError."""
+    limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as same_socket:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            same_socket.setsockopt(socket.SOL_SOCKET, option, limit)
