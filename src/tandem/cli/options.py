@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -117,3 +118,23 @@ def report_write_errors(path: Path, option: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{option} {path}: cannot be written ({reason(error)}); name another file.") from None
+
+
+def read_token(path: Path) -> str:
+    """Read the token of --token-file."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        said = reason(error) if isinstance(error, OSError) else "it is not text"
+        raise InputError(f"--token-file {path}: cannot be read ({said}); check the path.") from None
+    if len(token) < 16 or not token.isascii() or not token.isprintable():
+        raise InputError(f"--token-file {path}: must hold at least 16 ASCII characters on one line.")
+    return token
+
+
+def check_url(text: str) -> str:
+    """Return the address of a server without a slash at its end; raises InputError if it is none."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InputError(f"{text}: is not an address; write it as http://127.0.0.1:8400.")
+    return text.rstrip("/")

@@ -15,15 +15,13 @@ from tandem.device.messages import Weights
 from tandem.device.model import Inputs, Labels
 from tandem.errors import InputError
 from tandem.federated.algorithm import FederatedAlgorithm, Model
-from tandem.federated.data import Samples
+from tandem.federated.data import WHITE, Samples
 from tandem.federated.fedavg import FedAvg
 from tandem.federated.fleet.messages import validate_weights
 from tandem.federated.ragged import BLOCK_SIZE
 from tandem.federated.simulation import load_task
 from tandem.io.tree_io import flatten_arrays
 from tandem.scenario.plugins import Cifar10TaskConfig, DigitsTaskConfig, TaskConfig
-
-WHITE = 255
 
 
 class TaskModel:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tandem.cli.options import read_token
 from tandem.device.agent import AgentConfig, DeviceAgent
 from tandem.device.control import answer_messages, listen
 from tandem.device.hardware import Cpufreq
@@ -90,7 +91,9 @@ def device(
     from tandem.device.http import HttpConfig, create_app
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    token = None if token_file is None else _read_token(token_file)
+    for name in ("jax", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    token = None if token_file is None else read_token(token_file)
     _check_host(host, token)
     if hardware not in HARDWARE:
         raise InputError(f"--hardware {hardware}: use {' or '.join(HARDWARE)}.")
@@ -155,17 +158,6 @@ def _estimate(scenario: str | None, number: int) -> EnergyMeter | None:
     if number >= len(table):
         raise InputError(f"--number {number}: the scenario has devices 0 to {len(table) - 1}; choose one of them.")
     return EstimatedEnergy(float(table.capacitance[number]), float(table.frequency_max_hz[number]))
-
-
-def _read_token(path: Path) -> str:
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        said = reason(error) if isinstance(error, OSError) else "it is not text"
-        raise InputError(f"--token-file {path}: cannot be read ({said}); check the path.") from None
-    if len(token) < 16 or not token.isascii() or not token.isprintable():
-        raise InputError(f"--token-file {path}: must hold at least 16 ASCII characters on one line.")
-    return token
 
 
 def _check_host(host: str, token: str | None) -> None:

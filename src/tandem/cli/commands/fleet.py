@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +18,12 @@ from tandem.cli.options import (
     PreferOption,
     ScenarioArgument,
     SetOption,
+    check_url,
+    check_writable,
     parse_overrides,
     parse_preference,
     print_json,
+    read_token,
 )
 from tandem.cli.progress import progress_bar
 from tandem.cli.task_options import DataOption, TaskOption, task_overrides, task_spinner
@@ -135,6 +140,96 @@ def device(
     with task_spinner(loaded):
         handler = build_client(loaded, number, store, seed, hardware)
     serve_forever(handler, address)
+
+
+@app.command("load")
+def load(
+    urls: Annotated[
+        list[str], typer.Argument(metavar="URL...", help="Addresses of devices, such as http://127.0.0.1:8400.")
+    ],
+    task: TaskOption = None,
+    data: DataOption = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Send .npy files instead of a task; labels.csv has file and label.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0.001, metavar="N", help="Requests per second at each device.")] = 6.0,
+    duration_s: Annotated[float, typer.Option("--duration", min=0.1, metavar="S", help="How long to send.")] = 60.0,
+    feedback_delay_s: Annotated[
+        float, typer.Option("--feedback-delay", min=0, metavar="S", help="Mean time from an answer to its label.")
+    ] = 1.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, metavar="S", help="Longest wait.")] = 60.0,
+    seed: SeedOption = 0,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token of the devices.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV file with one line for each request.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send requests to live devices, and their labels later; report accuracy and latency as a client sees them.
+
+    Requests of a task drift as in the simulator. They arrive at random times, whatever the devices do. Ctrl-C ends the
+    load early and reports what was measured.
+    """
+    if importlib.util.find_spec("httpx") is None:
+        raise InputError("httpx is not installed; install Tandem with: pip install 'tandem[serve]'.")
+    from tandem.device.load import FolderRequests, Load, LoadConfig, RequestSource, summarise, write_records
+
+    addresses = [check_url(url) for url in urls]
+    if (task is None) == (folder is None):
+        raise InputError("--task and --folder: name one of them, such as --task digits.")
+    if out is not None:
+        check_writable(out, "--out")
+    token = None if token_file is None else read_token(token_file)
+    source: RequestSource
+    if folder is not None:
+        source = FolderRequests(folder, seed)
+    else:
+        from tandem.federated.task_requests import TaskRequests
+
+        scenario = load_scenario("paper", task_overrides(task, data))
+        assert scenario.accuracy.task is not None
+        with task_spinner(scenario):
+            source = TaskRequests(scenario.accuracy.task, len(addresses), seed)
+    config = LoadConfig(rate, duration_s, feedback_delay_s, timeout_s, seed, token)
+    running = Load(addresses, source, config)
+    with progress_bar(f"Sending to {len(addresses)} devices") as progress:
+        running.on_progress = lambda elapsed: progress(
+            int(elapsed), int(duration_s), f"s, {len(running.records)} requests"
+        )
+        try:
+            asyncio.run(running.run())
+        except KeyboardInterrupt:
+            pass
+        except ExceptionGroup as group:  # of a file that cannot be sent
+            raise group.exceptions[0] from None
+    document = summarise(running.records, len(addresses), running.elapsed_s)
+    if out is not None:
+        write_records(out, running.records)
+    if as_json:
+        print_json(document)
+        return
+    _print_load(addresses, document)
+
+
+def _print_load(addresses: list[str], document: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("device", "requests", "answered", "labelled", "accuracy", "latency (s)", "p99 (s)", box=None)
+    for name, row in zip([*addresses, "all"], [*document["devices"], document], strict=True):
+        measured = (row[key] for key in ("accuracy", "latency_s", "latency_p99_s"))
+        cells = ["" if value is None else f"{value:.3f}" for value in measured]
+        table.add_row(name, *(str(row[key]) for key in ("requests", "answered", "labelled")), *cells)
+    console.print(table)
+    unanswered = {key: document[key] for key in ("rejected", "expired", "refused", "without_answer") if document[key]}
+    if unanswered:
+        causes = ", ".join(f"{number} {key.replace('_', ' ')}" for key, number in unanswered.items())
+        console.print(f"Not answered: {causes}.", highlight=False)
 
 
 def _refuse_other_options(context: typer.Context, folder: Path) -> None:
