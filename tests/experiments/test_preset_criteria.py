@@ -33,7 +33,7 @@ from tandem.runs import simulate
 from tandem.scenario import load_scenario
 
 CHOSEN = Path(__file__).resolve().parents[2] / "docs" / "data" / "preset-search.json"
-CORNERS = [Cell(30, 6.0), Cell(10, 10.0), Cell(5, 6.0), Cell(10, 2.0)]  # the most work first
+MOST_WORK = Cell(10, 10.0)
 KEPT = 5  # C1 to C5 depend on the policy; the action space ensures C6 to C8
 
 
@@ -56,12 +56,11 @@ def test_the_sweeps_are_two_axes() -> None:
     assert {cell.size for cell in cells if cell.rate == 6.0} == set(FLEET_SIZES)
     assert {cell.rate for cell in cells if cell.size == 10} == set(REQUEST_RATES)
     assert len(cells) == len(FLEET_SIZES) + len(REQUEST_RATES) - 1
-    assert set(CORNERS) < set(cells)
+    assert MOST_WORK in cells
 
 
-@pytest.mark.parametrize("cell", slow_after(2, CORNERS), ids=str)
-def test_criterion_1_at_the_ends_of_both_axes(cell: Cell) -> None:
-    system = build_cell("paper", None, cell)
+def test_criterion_1_at_the_highest_rate() -> None:
+    system = build_cell("paper", None, MOST_WORK)
     for name in HEURISTICS:
         assert_nothing_is_lost(system, name, range(100, 102))
 
@@ -74,7 +73,7 @@ def test_criterion_1_on_both_axes(cell: Cell) -> None:
         assert_nothing_is_lost(system, name, range(100, 120))
 
 
-@pytest.mark.parametrize("name", HEURISTICS)
+@pytest.mark.parametrize("name", slow_after(2, HEURISTICS))
 def test_nothing_is_lost_on_jetson_boards(name: str) -> None:
     assert_nothing_is_lost(build_system(load_scenario("jetson")), name, range(100, 104))
 
@@ -98,6 +97,7 @@ def test_every_heuristic_decides_about_the_preset() -> None:
     assert {type(members[0]) for members in heuristic_family()} == set(HEURISTICS.values())
 
 
+@pytest.mark.slow
 def test_a_policy_has_a_choice_in_every_fleet(criteria: CriteriaResult) -> None:
     assert criteria.spare_trainers >= 1
 
@@ -106,6 +106,7 @@ def test_fleets_beyond_capacity_have_none() -> None:
     assert find_capacity("paper", {"training.iterations": 3, "limits.data_max": 200}) is None
 
 
+@pytest.mark.slow
 def test_criterion_2_the_corners_are_three_different_policies(criteria: CriteriaResult) -> None:
     accuracy, latency, energy = criteria.corners
     assert latency[2] >= DISTINCT * energy[2]
@@ -114,6 +115,7 @@ def test_criterion_2_the_corners_are_three_different_policies(criteria: Criteria
     assert criteria.corners_distinct
 
 
+@pytest.mark.slow
 def test_criterion_3_objectives_lie_in_the_papers_box(criteria: CriteriaResult) -> None:
     low, high = np.array(PAPER_BOX).T
     assert np.all(criteria.lowest > low)

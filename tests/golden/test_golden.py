@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from golden_cases import CASES, DATA, simulate, train
 
+from marks import slow_after
 from tandem.learn import ALGORITHMS
 from tandem.policy import HEURISTICS
 
@@ -36,7 +37,7 @@ def assert_agree(found: Any, expected: Any, place: str) -> None:
 
 
 @pytest.mark.parametrize("shield", ["shield", "no-shield"])
-@pytest.mark.parametrize("heuristic", HEURISTICS)
+@pytest.mark.parametrize("heuristic", slow_after(3, HEURISTICS))
 def test_summary_of_a_heuristic(heuristic: str, shield: str) -> None:
     assert_agree(simulate(heuristic, shield == "shield"), stored("simulate")[heuristic][shield], heuristic)
 

@@ -176,7 +176,7 @@ Run = tuple[Algorithm, list[Checkpoint], ValidationResult]
 
 
 # The default run trains our algorithm and the paper's; 'make test-all' trains all.
-EVERY = [pytest.param(name, marks=() if name in ("pc-ppo", "c-moppo") else pytest.mark.slow) for name in ALGORITHMS]
+EVERY = [pytest.param(name, marks=() if name == "pc-ppo" else pytest.mark.slow) for name in ALGORITHMS]
 
 
 class Runs(dict[str, Run]):
@@ -310,6 +310,7 @@ def test_candidates_say_where_they_come_from(name: str, runs: dict[str, Run]) ->
         assert np.all(stages[-2:] == len(one.stages) - 1)
 
 
+@pytest.mark.slow
 def test_the_initial_policies_of_c_moppo_stay_candidates(runs: dict[str, Run]) -> None:
     one, checkpoints, _ = runs["c-moppo"]
     assert len(one.stages) == 3
@@ -321,6 +322,7 @@ def test_the_initial_policies_of_c_moppo_stay_candidates(runs: dict[str, Run]) -
     assert np.all(np.asarray(last.valid))
 
 
+@pytest.mark.slow
 def test_c_moppo_selects_by_new_episodes_and_from_the_initial_policies(runs: dict[str, Run]) -> None:
     one, checkpoints, _ = runs["c-moppo"]
     initialised = next(now for now in checkpoints if now.chunk == one.stages[0].chunks).state
@@ -354,6 +356,7 @@ def snapshots(number: int, base: float) -> Snapshot:
     return Snapshot(marks, moments, moments, jnp.tile(marks, (1, 3)), jnp.zeros(number, int), jnp.zeros(number, int))
 
 
+@pytest.mark.slow
 def test_s_ppo_without_an_archive_delivers_its_last_policies(tiny: Environment) -> None:
     one = algorithm("s-ppo", tiny, archive_size=0)
     *_, (checkpoint, _) = train(one, init_checkpoint(one, 0))

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marks import slow_after
 from tandem.feel import Environment, FleetState, System, build_system
 from tandem.policy import HEURISTICS, DriftPlusPenalty, RandomHeuristic, RoundRobin, ServeUntilFull, Threshold
 from tandem.runs import simulate
@@ -90,7 +89,8 @@ def test_drift_plus_penalty_answers_to_its_weights(paper_system: System) -> None
     assert objectives(latency=10.0)[1] < indifferent[1]
 
 
-@pytest.mark.parametrize("rate", slow_after(1, [6.0, 2.0]))
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [6.0, 2.0])
 def test_drift_plus_penalty_gains_accuracy_by_weight_on_it(rate: float) -> None:
     """Training as often as possible is not accurate: a model of little data replaces a better one."""
     system = build_system(load_scenario("paper", {"workload.request_rate_per_s": rate}))

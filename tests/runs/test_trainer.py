@@ -247,6 +247,7 @@ def test_a_learning_curve_is_that_of_runs_that_ended_earlier(
 STRICT = {**POPULATION, "tolerance": 0.0}
 
 
+@pytest.mark.slow
 def test_a_learning_curve_counts_only_policies_within_the_tolerance(crowded: Scenario, tmp_path: Path) -> None:
     """Its single validation episode has no violation, but the episodes of the measurement do."""
     run = tandem.train(crowded, "r-ppo", out=tmp_path / "run", options=STRICT, curve_points=2)
