@@ -10,8 +10,9 @@ import os
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 from tandem.device.messages import ProtocolError
@@ -47,6 +48,27 @@ def answer_messages(listener: Listener, handle: Handle, read_timeout_s: float = 
             report = _handle(handle, connection.recv_bytes())
             if report is not None:  # otherwise the connection closes, and the SuperNode reports an error
                 connection.send_bytes(report)
+
+
+def request_report(address: Path, instruction: bytes, deadline_s: float) -> bytes:
+    """Send an instruction to the device at a socket and return its report, both as bytes.
+
+    Raises ConnectionError if there is no device or it refuses, and TimeoutError if it does not answer in time.
+    """
+    until_s = time.monotonic() + deadline_s
+    try:
+        with Client(str(address), family="AF_UNIX") as device:
+            _set_timeout(device, deadline_s)
+            device.send_bytes(instruction)
+            if device.poll(max(until_s - time.monotonic(), 0)):
+                return device.recv_bytes()
+    except BlockingIOError:  # the device does not read the whole instruction
+        pass
+    except EOFError:
+        raise ConnectionError(f"{address}: the device refused the instruction, or ended; see its log.") from None
+    except OSError as error:
+        raise ConnectionError(f"{address}: no device listens there ({error.strerror}).") from None
+    raise TimeoutError(f"{address}: the device has not answered within {deadline_s:g} s.")
 
 
 def _handle(handle: Handle, data: bytes) -> bytes | None:

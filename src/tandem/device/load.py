@@ -7,8 +7,10 @@ latency of a request counts from the moment at which it was due until its answer
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,15 +151,18 @@ class Load:
         due_at_s: float,
         delay_s: float,
     ) -> None:
-        try:
-            answer = await client.post(f"{url}/predict", json={"input": values.tolist()})
-            while answer.status_code == 202 and time.monotonic() < due_at_s + self.config.timeout_s:
-                await asyncio.sleep(RETRY_S)
-                answer = await client.get(f"{url}/predictions/{answer.json()['id']}")
-        except httpx.HTTPError:
-            return
-        record.status = answer.status_code
-        if answer.status_code != 200:
+        body = {"id": uuid.uuid4().hex, "input": values.tolist()}
+        while True:
+            # The same id again: a device that has accepted the request answers it, also after a restart.
+            with contextlib.suppress(httpx.TransportError):
+                answer = await client.post(f"{url}/predict", json=body)
+                record.status = answer.status_code
+                if record.status != 202:
+                    break
+            if time.monotonic() > due_at_s + self.config.timeout_s:
+                return
+            await asyncio.sleep(RETRY_S)
+        if record.status != 200:
             return
         record.latency_s = time.monotonic() - due_at_s
         document = answer.json()

@@ -35,6 +35,16 @@ class TaskModel:
         self._algorithm = algorithm or FedAvg()
         self._learning_rate = jnp.asarray(config.learning_rate, float)
 
+    def warm_up(self, max_samples: int = 512) -> None:
+        """Compile what predictions and trainings of up to this many samples need, so that no round has to wait."""
+        before, size = self._model, BLOCK_SIZE
+        while size <= max_samples:
+            inputs = np.zeros((size, *self.input_shape), np.float32)
+            self.predict(inputs)
+            self.train(inputs, np.zeros(size, np.int64), 1)
+            size *= 2
+        self._model = before
+
     def predict(self, inputs: Inputs) -> NDArray[Any]:
         padded = _pad(inputs)  # few shapes, so few programs are compiled
         return np.asarray(_predict(self._model, padded))[: len(inputs)]
@@ -54,7 +64,7 @@ class TaskModel:
 
 def digits() -> TaskModel:
     """Build the model of the task digits; its pre-training takes seconds the first time."""
-    return TaskModel(DigitsTaskConfig())
+    return _warm(TaskModel(DigitsTaskConfig()))
 
 
 def cifar10() -> TaskModel:
@@ -62,7 +72,12 @@ def cifar10() -> TaskModel:
     folder = os.environ.get("TANDEM_CIFAR10")
     if not folder:
         raise InputError("TANDEM_CIFAR10: is not set; set it to the folder of CIFAR-10's files.")
-    return TaskModel(Cifar10TaskConfig(path=Path(folder)))
+    return _warm(TaskModel(Cifar10TaskConfig(path=Path(folder))))
+
+
+def _warm(model: TaskModel) -> TaskModel:
+    model.warm_up()
+    return model
 
 
 _predict = eqx.filter_jit(lambda model, images: model(images))

@@ -205,6 +205,7 @@ class OutcomeRequest(Request):
     round: RoundNumber
     duration_s: Quantity = Field(description="Duration of the round, in s.")
     energy_j: Quantity = Field(description="Energy of all devices in the round, in J.")
+    energy_is_estimated: bool = Field(False, description="Whether a model, not a meter, gave some of the energy.")
     accuracy: Share | None = Field(None, description="Accuracy, if it is known.")
     late: Names = Field(default_factory=list, description="Devices that did not finish in time.")
     devices: Names = Field(default_factory=list, description="Devices of the columns below, in any order.")

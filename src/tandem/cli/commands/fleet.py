@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import math
 import shlex
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -35,6 +38,9 @@ from tandem.federated.flower.launcher import check_installed, launch_fleet
 from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.policy import HEURISTICS
 from tandem.scenario import load_scenario
+
+if TYPE_CHECKING:
+    from tandem.live import LiveRound
 
 app = typer.Typer(no_args_is_help=True, help="Run a fleet for real: devices and server as processes, over Flower.")
 
@@ -216,6 +222,85 @@ def load(
         print_json(document)
         return
     _print_load(addresses, document)
+
+
+@app.command("live")
+def live(
+    addresses: Annotated[
+        list[Path],
+        typer.Argument(metavar="SOCKET...", help="The --address of each 'tandem device', in the order of numbers."),
+    ],
+    factory: Annotated[
+        str, typer.Option("--model", metavar="MODULE:FACTORY", help="The model of the devices, for its first weights.")
+    ],
+    server: Annotated[str, typer.Option(metavar="URL", help="Address of 'tandem serve', which decides.")] = (
+        "http://127.0.0.1:8321"
+    ),
+    scenario: Annotated[
+        str, typer.Option(metavar="SCENARIO", help="Scenario of the served policy: names and constants of the devices.")
+    ] = "paper",
+    overrides: SetOption = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with a token of 'tandem serve'.", show_default=False)
+    ] = None,
+    duration_s: Annotated[
+        float | None, typer.Option("--duration", min=0.1, metavar="S", help="End after this time.", show_default=False)
+    ] = None,
+    deadline_s: Annotated[
+        float | None,
+        typer.Option("--deadline", min=0.1, metavar="S", help="Longest wait for reports; default: L_max + 1."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the state of the server; a run in it goes on.")] = Path(
+        "fleets/live"
+    ),
+) -> None:
+    """Schedule live devices on this machine: rounds on a wall clock, with the decisions of 'tandem serve'.
+
+    In each round the devices' measured state goes to the service, and its decision to the devices; updates of those
+    that trained are averaged. Prints a line for each round, until Ctrl-C. The service has the history, and tunes.
+    """
+    if importlib.util.find_spec("httpx") is None:
+        raise InputError("httpx is not installed; install Tandem with: pip install 'tandem[serve]'.")
+    from tandem.device.model import load_model
+    from tandem.live import LiveConfig, LiveServer, SocketTransport
+    from tandem.serving.client import Client, ServiceError
+
+    url = check_url(server)
+    loaded = load_scenario(scenario, {**parse_overrides(overrides), "fleet.size": len(addresses)})
+    config = LiveConfig.from_scenario(loaded)
+    token = None if token_file is None else read_token(token_file)
+    weights = load_model(factory).get_weights()
+    transport = SocketTransport(addresses, deadline_s or config.round_max_s + 1)
+    until_s = math.inf if duration_s is None else time.monotonic() + duration_s
+    try:
+        with Client(url, token) as client:
+            running = LiveServer(config, weights, client, transport, out)
+            while time.monotonic() < until_s:
+                try:
+                    typer.echo(_live_line(running.run_round(), config.names))
+                except ServiceError as error:
+                    if error.status is not None and error.status < 500:
+                        raise InputError(f"--server {url}: refused a request ({error}).") from None
+                    typer.echo(f"waiting for {url}: {error}", err=True)  # the devices serve meanwhile
+                    time.sleep(1)
+    except KeyboardInterrupt:
+        typer.echo(f"tandem: interrupted; the state is in {out}, and the same command goes on.", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        transport.close()
+
+
+def _live_line(done: LiveRound, names: Sequence[str]) -> str:
+    if done.decision is None:
+        line = f"first exchange: {len(done.reports)} of {len(names)} devices"
+    else:
+        served = sum(report.served for report in done.reports.values())
+        latency_s = sum(report.latency_s for report in done.reports.values()) / served if served else 0.0
+        accuracy = "" if done.accuracy is None else f", accuracy {done.accuracy:.3f}"
+        line = f"round {done.number}: {done.duration_s:.2f} s, {len(done.trained)} trained, {served} served in "
+        line += f"{latency_s:.2f} s{accuracy}, {done.energy_j:.3g} J{' (estimate)' if done.energy_is_estimated else ''}"
+    missing = "".join(f"; {names[n]}: {reason}" for n, reason in done.failures.items())
+    return line + missing
 
 
 def _print_load(addresses: list[str], document: dict[str, Any]) -> None:
