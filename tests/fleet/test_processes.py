@@ -201,7 +201,7 @@ def test_deployment_survives_faults_of_its_devices(tmp_path: Path) -> None:
 
     scenario = load_scenario("paper", {**FLEET, "rounds": 14})
     run = create_run(scenario, tmp_path, FleetConfig(seed=SEED, engine="deployment", deadline_s=15, wait_s=45))
-    with local_superlink(run, simulation=False) as deployment:
+    with local_superlink(run.folder, False, run) as deployment:
         devices = {n: deployment.start_device(n) for n in range(3)}
         nodes = {n: deployment.start_node(n) for n in range(3)}
         stop_noise: list[Callable[[], None]] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from tandem.errors import InputError
-from tandem.serving.child_process import ChildProcess
+from tandem.io.child_process import ChildProcess
 
 DEMO_RUN = Path("runs/demo")  # that of 'make demo'
 

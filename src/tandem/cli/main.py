@@ -50,6 +50,7 @@ COMMANDS = {
     "tune": Command("tune:tune", "Fine-tune the policy of a service on its recorded rounds, in the background."),
     "token": Command("token:app", "Create, list and revoke the tokens of 'tandem serve'."),
     "device": Command("device:device", "Run a device: answer requests over HTTP, and train as the scheduler says."),
+    "node": Command("node:node", "Connect a device to a Flower SuperLink; 'tandem device --superlink' does it, too."),
     "fleet": Command("fleet:app", "Run a fleet for real: devices and server as processes, over Flower."),
 }
 
@@ -129,7 +130,7 @@ def _prepare_streams() -> None:
 def _end_with_parent() -> None:
     """Make a child process of another ``tandem`` command end with it."""
     if "TANDEM_ENDS_WITH_PARENT" in os.environ:
-        from tandem.serving.child_process import end_with_parent  # only then: the import takes a moment
+        from tandem.io.child_process import end_with_parent  # only then: the import takes a moment
 
         end_with_parent()
 

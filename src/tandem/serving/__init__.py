@@ -9,7 +9,6 @@
 - ``simulated_fleet``: a fleet of the simulator that is scheduled from outside.
 - ``reports``, ``fleet_decider``: let the scheduler decide for states of the simulator, and for fleets over Flower.
 - ``estimation``, ``tuning``: background fine-tuning on recorded rounds.
-- ``child_process``: child processes of a command that end with it.
 
 >>> from tandem.serving import OperatingPoint, Scheduler
 >>> scheduler = Scheduler.open("policy.safetensors", OperatingPoint(max_latency_s=3.0))  # doctest: +SKIP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from importlib.util import find_spec
@@ -20,8 +21,10 @@ from tandem.device.model import load_model
 from tandem.device.store import DeviceStore
 from tandem.errors import InputError
 from tandem.io.atomic import reason
+from tandem.io.child_process import ChildProcess
 
 HARDWARE = ("none", "cpufreq")
+RESTART_S = 2.0  # before a child process that has ended is started again
 
 
 def device(
@@ -77,6 +80,20 @@ def device(
             show_default=False,
         ),
     ] = None,
+    superlink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Flower SuperLink that instructions come from; starts 'tandem node'.",
+            show_default=False,
+        ),
+    ] = None,
+    root_certificates: Annotated[
+        Path | None, typer.Option(help="Authority of the SuperLink's certificate.", show_default=False)
+    ] = None,
+    node_key: Annotated[
+        Path | None, typer.Option(help="Private key, for a SuperLink that authenticates nodes.", show_default=False)
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(help="File with the token that requests need; default: none, only this machine may ask."),
@@ -98,6 +115,8 @@ def device(
     if hardware not in HARDWARE:
         raise InputError(f"--hardware {hardware}: use {' or '.join(HARDWARE)}.")
     controls = Cpufreq() if hardware == "cpufreq" else None
+    if superlink is not None and find_spec("flwr") is None:
+        raise InputError("--superlink: needs Flower; install it with pip install 'tandem[flower]'.")
     meter = find_meter(energy) or _estimate(scenario, number)
     model = load_model(factory)
     try:
@@ -111,9 +130,41 @@ def device(
         except ProtocolError as error:
             raise InputError(f"--store {store}: holds another model; {error}") from None
         http = HttpConfig(int(max_body_mb * 2**20), deadline_s, wait_s, token)
-        _serve(create_app(agent, http), agent, host, port, address)
+        if superlink is not None and address is None:
+            address = store / "control"
+        app = create_app(agent, http)
+        with contextlib.ExitStack() as children:
+            if superlink is not None:
+                command = ["node", superlink, "--number", number, "--address", address]
+                command += [] if root_certificates is None else ["--root-certificates", root_certificates]
+                command += [] if node_key is None else ["--node-key", node_key]
+                children.enter_context(_Restarted(command))
+            _serve(app, agent, host, port, address)
     finally:
         opened.close()
+
+
+class _Restarted:
+    """A child process that is started again when it ends: a SuperLink may be away for a while."""
+
+    def __init__(self, command: list[object]) -> None:
+        self._command = command
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            with ChildProcess(self._command) as child:
+                while child.poll() is None and not self._closed.wait(0.2):
+                    pass
+            self._closed.wait(RESTART_S)
 
 
 def _serve(app: object, agent: DeviceAgent, host: str, port: int, address: Path | None) -> None:

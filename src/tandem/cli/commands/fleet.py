@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import math
 import shlex
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tandem.cli.commands.fleet_live import demo, live, load
 from tandem.cli.options import (
     JsonOption,
     PreferOption,
     ScenarioArgument,
     SetOption,
-    check_url,
-    check_writable,
     parse_overrides,
     parse_preference,
     print_json,
-    read_token,
 )
 from tandem.cli.progress import progress_bar
 from tandem.cli.task_options import DataOption, TaskOption, task_overrides, task_spinner
@@ -39,10 +32,11 @@ from tandem.objectives import AXIS_LABELS, OBJECTIVE_KEYS
 from tandem.policy import HEURISTICS
 from tandem.scenario import load_scenario
 
-if TYPE_CHECKING:
-    from tandem.live import LiveRound
-
 app = typer.Typer(no_args_is_help=True, help="Run a fleet for real: devices and server as processes, over Flower.")
+
+app.command("live")(live)
+app.command("load")(load)
+app.command("demo")(demo)
 
 SeedOption = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed, as in 'tandem simulate'.")]
 HardwareOption = Annotated[str, typer.Option(help="Hardware that devices control: simulated or cpufreq.")]
@@ -77,6 +71,9 @@ def run(
             help="With --superlink: JSON file with the Flower node of each device; default: nodes name their device.",
         ),
     ] = None,
+    node: Annotated[
+        str, typer.Option(help="What connects the devices of a deployment: flower (SuperNode) or tandem (faster).")
+    ] = "flower",
     hardware: HardwareOption = "simulated",
     deadline_s: Annotated[
         float | None,
@@ -118,6 +115,7 @@ def run(
             wait_s=wait_s,
             trace=trace,
             engine=engine,
+            node=node,
             hardware=hardware,
             superlink=superlink,
             nodes=None if nodes is None else read_nodes(nodes, loaded.fleet.size),
@@ -146,175 +144,6 @@ def device(
     with task_spinner(loaded):
         handler = build_client(loaded, number, store, seed, hardware)
     serve_forever(handler, address)
-
-
-@app.command("load")
-def load(
-    urls: Annotated[
-        list[str], typer.Argument(metavar="URL...", help="Addresses of devices, such as http://127.0.0.1:8400.")
-    ],
-    task: TaskOption = None,
-    data: DataOption = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Send .npy files instead of a task; labels.csv has file and label.",
-            show_default=False,
-        ),
-    ] = None,
-    rate: Annotated[float, typer.Option(min=0.001, metavar="N", help="Requests per second at each device.")] = 6.0,
-    duration_s: Annotated[float, typer.Option("--duration", min=0.1, metavar="S", help="How long to send.")] = 60.0,
-    feedback_delay_s: Annotated[
-        float, typer.Option("--feedback-delay", min=0, metavar="S", help="Mean time from an answer to its label.")
-    ] = 1.0,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, metavar="S", help="Longest wait.")] = 60.0,
-    seed: SeedOption = 0,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token of the devices.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="CSV file with one line for each request.", show_default=False)
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Send requests to live devices, and their labels later; report accuracy and latency as a client sees them.
-
-    Requests of a task drift as in the simulator. They arrive at random times, whatever the devices do. Ctrl-C ends the
-    load early and reports what was measured.
-    """
-    if importlib.util.find_spec("httpx") is None:
-        raise InputError("httpx is not installed; install Tandem with: pip install 'tandem[serve]'.")
-    from tandem.device.load import FolderRequests, Load, LoadConfig, RequestSource, summarise, write_records
-
-    addresses = [check_url(url) for url in urls]
-    if (task is None) == (folder is None):
-        raise InputError("--task and --folder: name one of them, such as --task digits.")
-    if out is not None:
-        check_writable(out, "--out")
-    token = None if token_file is None else read_token(token_file)
-    source: RequestSource
-    if folder is not None:
-        source = FolderRequests(folder, seed)
-    else:
-        from tandem.federated.task_requests import TaskRequests
-
-        scenario = load_scenario("paper", task_overrides(task, data))
-        assert scenario.accuracy.task is not None
-        with task_spinner(scenario):
-            source = TaskRequests(scenario.accuracy.task, len(addresses), seed)
-    config = LoadConfig(rate, duration_s, feedback_delay_s, timeout_s, seed, token)
-    running = Load(addresses, source, config)
-    with progress_bar(f"Sending to {len(addresses)} devices") as progress:
-        running.on_progress = lambda elapsed: progress(
-            int(elapsed), int(duration_s), f"s, {len(running.records)} requests"
-        )
-        try:
-            asyncio.run(running.run())
-        except KeyboardInterrupt:
-            pass
-        except ExceptionGroup as group:  # of a file that cannot be sent
-            raise group.exceptions[0] from None
-    document = summarise(running.records, len(addresses), running.elapsed_s)
-    if out is not None:
-        write_records(out, running.records)
-    if as_json:
-        print_json(document)
-        return
-    _print_load(addresses, document)
-
-
-@app.command("live")
-def live(
-    addresses: Annotated[
-        list[Path],
-        typer.Argument(metavar="SOCKET...", help="The --address of each 'tandem device', in the order of numbers."),
-    ],
-    factory: Annotated[
-        str, typer.Option("--model", metavar="MODULE:FACTORY", help="The model of the devices, for its first weights.")
-    ],
-    server: Annotated[str, typer.Option(metavar="URL", help="Address of 'tandem serve', which decides.")] = (
-        "http://127.0.0.1:8321"
-    ),
-    scenario: Annotated[
-        str, typer.Option(metavar="SCENARIO", help="Scenario of the served policy: names and constants of the devices.")
-    ] = "paper",
-    overrides: SetOption = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with a token of 'tandem serve'.", show_default=False)
-    ] = None,
-    duration_s: Annotated[
-        float | None, typer.Option("--duration", min=0.1, metavar="S", help="End after this time.", show_default=False)
-    ] = None,
-    deadline_s: Annotated[
-        float | None,
-        typer.Option("--deadline", min=0.1, metavar="S", help="Longest wait for reports; default: L_max + 1."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the state of the server; a run in it goes on.")] = Path(
-        "fleets/live"
-    ),
-) -> None:
-    """Schedule live devices on this machine: rounds on a wall clock, with the decisions of 'tandem serve'.
-
-    In each round the devices' measured state goes to the service, and its decision to the devices; updates of those
-    that trained are averaged. Prints a line for each round, until Ctrl-C. The service has the history, and tunes.
-    """
-    if importlib.util.find_spec("httpx") is None:
-        raise InputError("httpx is not installed; install Tandem with: pip install 'tandem[serve]'.")
-    from tandem.device.model import load_model
-    from tandem.live import LiveConfig, LiveServer, SocketTransport
-    from tandem.serving.client import Client, ServiceError
-
-    url = check_url(server)
-    loaded = load_scenario(scenario, {**parse_overrides(overrides), "fleet.size": len(addresses)})
-    config = LiveConfig.from_scenario(loaded)
-    token = None if token_file is None else read_token(token_file)
-    weights = load_model(factory).get_weights()
-    transport = SocketTransport(addresses, deadline_s or config.round_max_s + 1)
-    until_s = math.inf if duration_s is None else time.monotonic() + duration_s
-    try:
-        with Client(url, token) as client:
-            running = LiveServer(config, weights, client, transport, out)
-            while time.monotonic() < until_s:
-                try:
-                    typer.echo(_live_line(running.run_round(), config.names))
-                except ServiceError as error:
-                    if error.status is not None and error.status < 500:
-                        raise InputError(f"--server {url}: refused a request ({error}).") from None
-                    typer.echo(f"waiting for {url}: {error}", err=True)  # the devices serve meanwhile
-                    time.sleep(1)
-    except KeyboardInterrupt:
-        typer.echo(f"tandem: interrupted; the state is in {out}, and the same command goes on.", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        transport.close()
-
-
-def _live_line(done: LiveRound, names: Sequence[str]) -> str:
-    if done.decision is None:
-        line = f"first exchange: {len(done.reports)} of {len(names)} devices"
-    else:
-        served = sum(report.served for report in done.reports.values())
-        latency_s = sum(report.latency_s for report in done.reports.values()) / served if served else 0.0
-        accuracy = "" if done.accuracy is None else f", accuracy {done.accuracy:.3f}"
-        line = f"round {done.number}: {done.duration_s:.2f} s, {len(done.trained)} trained, {served} served in "
-        line += f"{latency_s:.2f} s{accuracy}, {done.energy_j:.3g} J{' (estimate)' if done.energy_is_estimated else ''}"
-    missing = "".join(f"; {names[n]}: {reason}" for n, reason in done.failures.items())
-    return line + missing
-
-
-def _print_load(addresses: list[str], document: dict[str, Any]) -> None:
-    console = Console()
-    table = Table("device", "requests", "answered", "labelled", "accuracy", "latency (s)", "p99 (s)", box=None)
-    for name, row in zip([*addresses, "all"], [*document["devices"], document], strict=True):
-        measured = (row[key] for key in ("accuracy", "latency_s", "latency_p99_s"))
-        cells = ["" if value is None else f"{value:.3f}" for value in measured]
-        table.add_row(name, *(str(row[key]) for key in ("requests", "answered", "labelled")), *cells)
-    console.print(table)
-    unanswered = {key: document[key] for key in ("rejected", "expired", "refused", "without_answer") if document[key]}
-    if unanswered:
-        causes = ", ".join(f"{number} {key.replace('_', ' ')}" for key, number in unanswered.items())
-        console.print(f"Not answered: {causes}.", highlight=False)
 
 
 def _refuse_other_options(context: typer.Context, folder: Path) -> None:

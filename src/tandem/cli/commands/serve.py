@@ -98,9 +98,9 @@ def serve(
     _check_installed()
     from threadpoolctl import threadpool_limits
 
+    from tandem.io.child_process import ChildProcess
     from tandem.serving.access import TokenBook
     from tandem.serving.bodies import read_operating_point
-    from tandem.serving.child_process import ChildProcess
     from tandem.serving.http.guard import Limits
     from tandem.serving.http.server import ServerConfig, check_config, run_server
     from tandem.serving.messages import OperatingPoint
@@ -185,7 +185,7 @@ def serve(
 
 def _read_policy(path: Path) -> PolicyFile:
     """Read an export file, or export a run in a process of its own, since the service must not import JAX."""
-    from tandem.serving.child_process import ChildProcess
+    from tandem.io.child_process import ChildProcess
     from tandem.serving.policy_file import read_policy_file
 
     if not path.is_dir():

@@ -22,7 +22,7 @@ from tandem.device.hardware import HARDWARE
 from tandem.errors import InputError, unknown_name
 from tandem.federated.build import build_system
 from tandem.federated.fleet.client_store import ClientHandler
-from tandem.federated.fleet.config import ENGINES, FleetConfig, read_config, write_config
+from tandem.federated.fleet.config import ENGINES, NODES, FleetConfig, read_config, write_config
 from tandem.federated.fleet.decider import find_policy
 from tandem.federated.fleet.run_dir import CONFIG, RESULT, SCENARIO
 from tandem.federated.fleet.spec import ClientContext, build_spec
@@ -103,6 +103,7 @@ def check_config(config: FleetConfig, scenario: Scenario) -> None:
         raise InputError("--task: a fleet trains real models; name a task, such as --task digits.")
     _check_choice("engine", config.engine, ENGINES)
     _check_choice("hardware", config.hardware, HARDWARE)
+    _check_choice("node", config.node, NODES)
     if config.engine == "simulation" and config.hardware != "simulated":
         raise InputError(
             f"--hardware {config.hardware}: devices in a simulation share a machine; use --engine deployment."

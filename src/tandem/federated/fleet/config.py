@@ -27,6 +27,7 @@ from tandem.scenario import Scenario, dump_scenario
 
 DEADLINE_MARGIN_S = 50.0  # for messages, and for the compilation in the first round
 ENGINES = ("simulation", "deployment")  # Flower's two engines
+NODES = ("flower", "tandem")  # Flower's SuperNode, or 'tandem node'
 
 
 class FleetConfig(BaseModel):
@@ -43,6 +44,7 @@ class FleetConfig(BaseModel):
     trace: str = "csv"  # csv, parquet or none
     engine: str = "simulation"  # one of ENGINES
     hardware: str = "simulated"  # one of device.hardware.HARDWARE
+    node: str = "flower"  # one of NODES: what connects the devices of a deployment
     superlink: str | None = None  # a running SuperLink of the user's Flower configuration, instead of a local one
     nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
 

@@ -66,10 +66,10 @@ def launch_fleet(run: FleetRun, on_round: OnRound = lambda line: None) -> dict[s
     check_installed()
     (run.folder / FAILURE).unlink(missing_ok=True)  # of the attempt that is resumed
     if run.config.superlink is not None:  # devices run already; this must be the machine of the SuperLink
-        with submit_run(run, run.config.superlink) as submitted:
+        with submit_run(run.folder, run.config.superlink) as submitted:
             return follow_run(run, submitted, on_round)
     simulation = run.config.engine == "simulation"
-    with local_superlink(run, simulation) as deployment:
+    with local_superlink(run.folder, simulation, run) as deployment:
         for device in range(0 if simulation else run.size):
             deployment.start_device(device)
             deployment.start_node(device)
@@ -114,7 +114,8 @@ def _emit_progress(progress: Path, count: int, on_round: OnRound) -> int:
 class LocalDeployment:
     """A running SuperLink on this machine, and methods to start other processes beside it."""
 
-    run: FleetRun
+    folder: Path  # for the log, and of the run that is submitted
+    run: FleetRun | None  # a simulated one
     neutral: Path  # an empty working directory: Flower would import code from the current one
     port: int
     environment: dict[str, str]
@@ -122,38 +123,44 @@ class LocalDeployment:
 
     def start_device(self, device: int) -> Popen[bytes]:
         """Start a device, by ``tandem fleet device``."""
-        folder, config = self.run.folder.resolve(), self.run.config
+        assert self.run is not None
+        folder, config = self.folder.resolve(), self.run.config
         command = [sys.executable, "-m", "tandem", "fleet", "device", str(folder / SCENARIO)]
         command += ["--number", str(device), "--seed", str(config.seed), "--hardware", config.hardware]
         command += ["--store", str(folder / CLIENT_STORE), "--address", str(self.address(device))]
-        return self._start(command, folder / f"device-{device}.log")
+        return self.start(command, folder / f"device-{device}.log")
 
     def start_node(self, device: int) -> Popen[bytes]:
-        """Start the SuperNode of a device."""
+        """Start the SuperNode of a device, or ``tandem node``."""
+        if self.run is not None and self.run.config.node == "tandem":
+            command = [sys.executable, "-m", "tandem", "node", f"127.0.0.1:{self.port}", "--number", str(device)]
+            return self.start([*command, "--address", str(self.address(device))], self.folder / LOG)
         command = [_executable("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{self.port}"]
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
         command += ["--node-config", f'partition-id={device} device-address="{self.address(device)}"']
-        return self._start(command, self.run.folder / LOG)
+        return self.start(command, self.folder / LOG)
 
     def submit(self, simulation: bool) -> Popen[bytes]:
         """Submit the run; the process ends with it."""
-        command = _submission(self.run, LOCAL)
+        command = _submission(self.folder, LOCAL)
         if simulation:
+            assert self.run is not None
             command += ["--federation-config", f"num-supernodes={self.run.size} client-resources-num-cpus=1"]
-        return self._start(command, self.run.folder / LOG)
+        return self.start(command, self.folder / LOG)
 
     def address(self, device: int) -> Path:
         """Return the socket on which a device listens for its SuperNode."""
         return self.neutral / f"device-{device}.socket"
 
-    def _start(self, command: list[str], log: Path) -> Popen[bytes]:
+    def start(self, command: list[str], log: Path) -> Popen[bytes]:
+        """Start a process that ends with this block."""
         return self.stack.enter_context(managed_process(command, self.neutral, self.environment, log))
 
 
 @contextmanager
-def local_superlink(run: FleetRun, simulation: bool) -> Iterator[LocalDeployment]:
+def local_superlink(folder: Path, simulation: bool, run: FleetRun | None = None) -> Iterator[LocalDeployment]:
     """Run a SuperLink for the duration of the block; afterwards every process that was started has ended."""
-    log = run.folder / LOG
+    log = folder / LOG
     log.unlink(missing_ok=True)
     with sigterm_as_exit(), ExitStack() as stack:
         neutral = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-fleet-")))
@@ -165,25 +172,25 @@ def local_superlink(run: FleetRun, simulation: bool) -> Iterator[LocalDeployment
         process = stack.enter_context(managed_process(command, neutral, environment, log))
         wait_for_port(port, process, START_TIMEOUT_S, log)
         try:
-            yield LocalDeployment(run, neutral, port, environment, stack)
+            yield LocalDeployment(folder, run, neutral, port, environment, stack)
         finally:
             kill_tagged(str(neutral))  # all at the same time: one after the other takes seconds each
 
 
 @contextmanager
-def submit_run(run: FleetRun, superlink: str) -> Iterator[Popen[bytes]]:
+def submit_run(folder: Path, superlink: str) -> Iterator[Popen[bytes]]:
     """Submit the run to a running SuperLink of the user's Flower configuration; yields the submitting process."""
-    log = run.folder / LOG
+    log = folder / LOG
     log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="tandem-fleet-") as neutral:
         environment = {**os.environ, **FLOWER_ENV}
-        command = _submission(run, superlink)
+        command = _submission(folder, superlink)
         with sigterm_as_exit(), managed_process(command, Path(neutral), environment, log) as process:
             yield process
 
 
-def _submission(run: FleetRun, superlink: str) -> list[str]:
-    run_config = ["--run-config", f'folder="{run.folder.resolve()}"']
+def _submission(folder: Path, superlink: str) -> list[str]:
+    run_config = ["--run-config", f'folder="{folder.resolve()}"']
     return [_executable("flwr"), "run", str(APP), superlink, "--stream", *run_config]
 
 

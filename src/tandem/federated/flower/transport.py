@@ -14,7 +14,9 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from tandem.federated.fleet.messages import NO_ANSWER, Instruction, to_bytes
+from tandem.device.messages import Message as FleetMessage
+from tandem.device.messages import to_bytes
+from tandem.federated.fleet.messages import NO_ANSWER
 
 POLL_S = 0.1
 QUERY_TTL_S = 600.0  # time in which a node may answer which device it is
@@ -42,7 +44,7 @@ class FlowerTransport:
                 return connected
             time.sleep(POLL_S)
 
-    def __call__(self, instructions: Sequence[Instruction]) -> Mapping[int, bytes | str]:
+    def __call__(self, instructions: Sequence[FleetMessage]) -> Mapping[int, bytes | str]:
         """Send the instructions and return, by device, the report's bytes, or the reason why there is none."""
         until_s = time.monotonic() + self._deadline_s
         self._discover_nodes()
@@ -62,7 +64,7 @@ class FlowerTransport:
             self._discover_nodes()
         return answers
 
-    def _instruction_message(self, instruction: Instruction) -> Message:
+    def _instruction_message(self, instruction: FleetMessage) -> Message:
         fields = {"instruction": to_bytes(instruction), "deadline_s": NODE_SHARE * self._deadline_s}
         # The message expires with the round: a node that reconnects must not receive outdated instructions.
         return make_message(self._node_of[instruction.device], "train", fields, self._deadline_s)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tandem.serving.child_process import ORDERLY_END_S, ChildProcess
+from tandem.io.child_process import ORDERLY_END_S, ChildProcess
 
 PARENT = """
 import sys, time
-from tandem.serving.child_process import ChildProcess
+from tandem.io.child_process import ChildProcess
 child = ChildProcess(sys.argv[1:])
 time.sleep(600)
 """
