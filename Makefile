@@ -25,7 +25,7 @@ test-all: extras test-wheel
 
 # Flower and real processes alone.
 test-fleet: extras
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n 0 -m flower tests/fleet
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n 0 -m flower tests/fleet tests/live
 
 # The service under a hundred kills on each database, and over ten thousand rounds: some twenty minutes.
 test-soak: .venv/ready-dev
