@@ -25,7 +25,8 @@ def process(folder: Path, *arguments: str, crash_at: tuple[str, int] | None = No
         ["-m", "tandem"] if crash_at is None else [str(Path(__file__).with_name("crash_at.py")), *map(str, crash_at)]
     )
     command = [sys.executable, *script, "train", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compilation dominates
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, env=environment)
 
 
 def delivered(folder: Path) -> list[bytes]:

@@ -13,6 +13,7 @@ import pytest
 from tandem.experiments.trial import RESULT
 
 COMMAND = [sys.executable, "-m", "tandem", "reproduce", "top3", "--scale", "smoke", "--out", "out"]
+ENVIRONMENT = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compilation dominates
 
 
 @pytest.mark.slow
@@ -25,6 +26,7 @@ def test_killed_command_continues_where_it_stopped(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=ENVIRONMENT,
     )
     deadline = time.monotonic() + 600
     while not (finished := sorted(tmp_path.glob(f"out/trials/*/{RESULT}"))):
@@ -42,7 +44,7 @@ def test_killed_command_continues_where_it_stopped(tmp_path: Path) -> None:
         time.sleep(0.1)
     finished = sorted(tmp_path.glob(f"out/trials/*/{RESULT}"))
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert f"2 trials, {len(finished)} of them already finished" in done.stderr
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished} == before
