@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Listener
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from linear_model import LinearModel
 from tandem.device import AgentConfig, DeviceAgent, DeviceStore, LiveInstruction
 from tandem.device.messages import ProtocolError, to_bytes
 from tandem.errors import InputError
-from tandem.live import LiveConfig, LiveServer
+from tandem.live import LiveConfig, LiveServer, SocketTransport
 from tandem.live.server import average_weights
 from tandem.scenario import load_scenario
 
@@ -188,6 +189,18 @@ def test_report_that_does_not_fit_is_a_failure_of_one_device(fleet: Fleet) -> No
     done = fleet.server.run_round()
     assert set(done.failures) == {1}
     assert set(done.reports) == {0, 2}
+
+
+def test_device_that_hangs_does_not_stop_the_rounds(tmp_path: Path) -> None:
+    instruction = LiveInstruction(run="a", device=0, round=0, train=False, duration_s=0.0)
+    with Listener(str(tmp_path / "socket"), family="AF_UNIX"):  # nobody accepts
+        transport = SocketTransport([tmp_path / "socket"], 0.2)
+        for _ in range(4):  # the queue of connections is full after two
+            began_s = time.monotonic()
+            assert "has not answered within 0.2 s" in transport([instruction])[0]
+            assert time.monotonic() - began_s < 2
+        transport.close()
+    assert "no device listens" in SocketTransport([tmp_path / "nothing"], 0.2)([instruction])[0]
 
 
 def test_folder_of_another_model_or_fleet_is_refused(fleet: Fleet) -> None:

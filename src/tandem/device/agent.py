@@ -172,6 +172,10 @@ class DeviceAgent:
                 logger.error("the state cannot be written (%s); it is tried again", error)
                 self._stop.wait(RETRY_S)
                 continue
+            except Exception:  # the device must go on serving
+                logger.exception("an error, after which the device goes on")
+                self._stop.wait(RETRY_S)
+                continue
             self._wake.wait(POLL_S)
             self._wake.clear()
         if self._training is not None:

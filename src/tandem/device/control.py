@@ -11,8 +11,9 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
 from tandem.device.messages import ProtocolError
@@ -57,12 +58,11 @@ def request_report(address: Path, instruction: bytes, deadline_s: float) -> byte
     """
     until_s = time.monotonic() + deadline_s
     try:
-        with Client(str(address), family="AF_UNIX") as device:
-            _set_timeout(device, deadline_s)
+        with _connect(address, deadline_s) as device:
             device.send_bytes(instruction)
             if device.poll(max(until_s - time.monotonic(), 0)):
                 return device.recv_bytes()
-    except BlockingIOError:  # the device does not read the whole instruction
+    except BlockingIOError:  # the device does not accept the connection, or does not read the whole instruction
         pass
     except EOFError:
         raise ConnectionError(f"{address}: the device refused the instruction, or ended; see its log.") from None
@@ -76,12 +76,26 @@ def _handle(handle: Handle, data: bytes) -> bytes | None:
         return handle(data)
     except (ProtocolError, OSError) as error:  # a wrong message; a locked state; a full disk
         print(f"refused: {error}", file=sys.stderr, flush=True)
-        return None
+    except Exception:  # the next message may be answered
+        traceback.print_exc()
+    return None
+
+
+def _connect(address: Path, timeout_s: float) -> Connection:
+    """Connect to a socket, with a limit on every pause, also while the other side does not accept."""
+    with socket.socket(socket.AF_UNIX) as connecting:
+        _limit_pauses(connecting, timeout_s)
+        connecting.connect(str(address))
+        return Connection(connecting.detach())
 
 
 def _set_timeout(connection: Connection, timeout_s: float) -> None:
-    """Limit every pause while sending or receiving; a longer one raises BlockingIOError."""
-    limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
     with socket.socket(fileno=os.dup(connection.fileno())) as same_socket:
-        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            same_socket.setsockopt(socket.SOL_SOCKET, option, limit)
+        _limit_pauses(same_socket, timeout_s)
+
+
+def _limit_pauses(some_socket: socket.socket, timeout_s: float) -> None:
+    """Limit every pause while connecting, sending or receiving; a longer one raises BlockingIOError."""
+    limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+    for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+        some_socket.setsockopt(socket.SOL_SOCKET, option, limit)

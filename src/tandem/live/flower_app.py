@@ -42,6 +42,7 @@ class LiveSettings(BaseModel):
     deadline_s: float
     wait_s: float = 60.0  # for devices to connect before the first round
     duration_s: float | None = None
+    nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
 
 
 def write_settings(folder: Path, settings: LiveSettings, scenario: Scenario) -> None:
@@ -71,7 +72,7 @@ def run_live(grid: Any, folder: str) -> None:
         except ValidationError:
             raise InputError(f"{place / SETTINGS}: is damaged; start the rounds again.") from None
         config = LiveConfig.from_scenario(load_scenario(place / SCENARIO))
-        transport = FlowerTransport(grid, len(config.names), settings.deadline_s)
+        transport = FlowerTransport(grid, len(config.names), settings.deadline_s, settings.nodes)
         if transport.wait_for_devices(settings.wait_s) == 0:
             raise InputError(f"no device connected within {settings.wait_s:g} s; start them with --superlink.")
         weights = load_model(settings.model).get_weights()

@@ -30,6 +30,7 @@ from tandem.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
     from tandem.device.load import Load, RequestSource
+    from tandem.live.flower_app import LiveSettings
 
 SeedOption = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed of the requests.")]
 DEMO_MODEL = "tandem.federated.task_model:digits"
@@ -62,6 +63,14 @@ def live(
     devices: Annotated[
         int | None, typer.Option(min=1, help="With --superlink: how many devices there are.", show_default=False)
     ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="With --superlink: JSON file with the Flower node of each device; default: nodes name their device.",
+        ),
+    ] = None,
     scenario: Annotated[
         str, typer.Option(metavar="SCENARIO", help="Scenario of the served policy: names and constants of the devices.")
     ] = "paper",
@@ -92,67 +101,59 @@ def live(
     that trained are averaged. Prints a line for each round, until Ctrl-C. The service has the history, and tunes.
     """
     _check_installed()
+    from tandem.federated.fleet.config import read_nodes
+    from tandem.live.flower_app import LiveSettings
+
     url = check_url(server)
     token = None if token_file is None else read_token(token_file)
     if (superlink is None) == (not addresses):
         raise InputError("SOCKET: name the sockets of the devices, or a SuperLink with --superlink and --devices.")
     if superlink is not None and devices is None:
         raise InputError("--devices: is missing; say how many devices connect to the SuperLink.")
+    if nodes is not None and superlink is None:
+        raise InputError("--nodes: is for devices at a SuperLink; name it with --superlink.")
     size = devices if superlink is not None else len(addresses or [])
     loaded = load_scenario(scenario, {**parse_overrides(overrides), "fleet.size": size})
-    deadline_s = deadline_s or loaded.limits.round_max_s + 1
+    settings = LiveSettings(
+        server=url,
+        token=token,
+        model=factory,
+        deadline_s=deadline_s or loaded.limits.round_max_s + 1,
+        duration_s=duration_s,
+        nodes=None if nodes is None else read_nodes(nodes, loaded.fleet.size),
+    )
     try:
         if superlink is None:
-            _run_on_sockets(addresses or [], loaded, factory, url, token, deadline_s, duration_s, out)
+            _run_on_sockets(addresses or [], loaded, settings, out)
         else:
-            _run_over_flower(superlink, loaded, factory, url, token, deadline_s, duration_s, out)
+            _run_over_flower(superlink, loaded, settings, out)
     except KeyboardInterrupt:
         typer.echo(f"tandem: interrupted; the state is in {out}, and the same command goes on.", err=True)
         raise typer.Exit(130) from None
 
 
-def _run_on_sockets(
-    addresses: list[Path],
-    scenario: Scenario,
-    factory: str,
-    url: str,
-    token: str | None,
-    deadline_s: float,
-    duration_s: float | None,
-    out: Path,
-) -> None:
+def _run_on_sockets(addresses: list[Path], scenario: Scenario, settings: LiveSettings, out: Path) -> None:
     from tandem.device.model import load_model
     from tandem.live import LiveConfig, LiveServer, SocketTransport
-    from tandem.live.flower_app import LiveSettings, run_rounds
+    from tandem.live.flower_app import run_rounds
     from tandem.serving.client import Client
 
-    config = LiveConfig.from_scenario(scenario)
-    settings = LiveSettings(server=url, token=token, model=factory, deadline_s=deadline_s, duration_s=duration_s)
-    transport = SocketTransport(addresses, deadline_s)
+    transport = SocketTransport(addresses, settings.deadline_s)
     try:
-        with Client(url, token) as client:
-            server = LiveServer(config, load_model(factory).get_weights(), client, transport, out)
+        with Client(settings.server, settings.token) as client:
+            weights = load_model(settings.model).get_weights()
+            server = LiveServer(LiveConfig.from_scenario(scenario), weights, client, transport, out)
             for document in run_rounds(server, settings):
                 typer.echo(_describe_round(document))
     finally:
         transport.close()
 
 
-def _run_over_flower(
-    superlink: str,
-    scenario: Scenario,
-    factory: str,
-    url: str,
-    token: str | None,
-    deadline_s: float,
-    duration_s: float | None,
-    out: Path,
-) -> None:
+def _run_over_flower(superlink: str, scenario: Scenario, settings: LiveSettings, out: Path) -> None:
     from tandem.federated.flower.launcher import check_installed, submit_run
-    from tandem.live.flower_app import LiveSettings, follow_rounds, stop_rounds, write_settings
+    from tandem.live.flower_app import follow_rounds, stop_rounds, write_settings
 
     check_installed()
-    settings = LiveSettings(server=url, token=token, model=factory, deadline_s=deadline_s, duration_s=duration_s)
     write_settings(out, settings, scenario)
     with submit_run(out, superlink) as submitted:
         try:
