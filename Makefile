@@ -29,7 +29,7 @@ test-fleet: extras
 
 # The service under a hundred kills on each database, and over ten thousand rounds: some twenty minutes.
 test-soak: .venv/ready-dev
-	$(BIN)/python -m pytest -n 0 -m soak tests/serving
+	$(BIN)/python -m pytest -n 0 -m soak tests/serving tests/experiments/test_preset_criteria.py
 
 # A wheel works in an empty environment outside the repository.
 test-wheel: .venv/bin/python

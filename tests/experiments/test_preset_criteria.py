@@ -70,7 +70,7 @@ def test_nothing_is_lost_on_jetson_boards(name: str) -> None:
     assert_nothing_is_lost(build_system(load_scenario("jetson")), name, range(100, 104))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_all_criteria_together() -> None:
     result = check_criteria("paper", seed=1)
     assert set(result.losses) == set(sweep_cells("paper"))

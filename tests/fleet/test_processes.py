@@ -96,10 +96,13 @@ def check_agrees_with_simulation(folder: Path, system: System, policy: Policy | 
             assert float(row[name]) == pytest.approx(float(expected[name]), rel=1e-4, abs=1e-5), name
 
 
-@pytest.mark.parametrize("engine", ["simulation", "deployment"])
-def test_run_over_flower_agrees_with_the_simulation(engine: str, tmp_path: Path, system: System) -> None:
+@pytest.mark.parametrize(
+    ("engine", "node"), [("simulation", "flower"), ("deployment", "flower"), ("deployment", "tandem")]
+)
+def test_run_over_flower_agrees_with_the_simulation(engine: str, node: str, tmp_path: Path, system: System) -> None:
     folder = tmp_path / "run"
-    done = subprocess.run(run_command(folder, engine), capture_output=True, text=True, timeout=400)
+    command = run_command(folder, engine, "--node", node)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["failures"] == []
@@ -127,7 +130,10 @@ def test_run_resumes_after_its_server_was_killed(tmp_path: Path, system: System)
     folder = tmp_path / "run"
     tag = {"TANDEM_TEST_FOLDER": str(tmp_path)}  # tells this run's processes from those of others
     process = subprocess.Popen(
-        run_command(folder, "deployment"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **tag}
+        run_command(folder, "deployment", "--node", "tandem"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **tag},
     )
     wait_until(lambda: len(list((folder / "rounds").glob("0*"))) >= 2, 200)
     (server,) = {pid for pid in tagged_processes(str(tmp_path)) if "flwr-serverapp" in arguments(pid)}
@@ -152,7 +158,7 @@ def test_stopping_the_command_ends_all_processes(tmp_path: Path, sign: signal.Si
 
     engine = "deployment" if sign == signal.SIGINT else "simulation"
     process = subprocess.Popen(
-        run_command(folder, engine, "--rounds", "500"),
+        run_command(folder, engine, "--node", "tandem", "--rounds", "500"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=restore_sigint,

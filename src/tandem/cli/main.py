@@ -49,8 +49,8 @@ COMMANDS = {
     ),
     "tune": Command("tune:tune", "Fine-tune the policy of a service on its recorded rounds, in the background."),
     "token": Command("token:app", "Create, list and revoke the tokens of 'tandem serve'."),
-    "device": Command("device:device", "Run a device: answer requests over HTTP, and train as the scheduler says."),
-    "node": Command("node:node", "Connect a device to a Flower SuperLink; 'tandem device --superlink' does it, too."),
+    "device": Command("device:device", "Run a live device: answer requests over HTTP, and train on their labels."),
+    "node": Command("node:node", "Connect a device to a Flower SuperLink, in place of a SuperNode."),
     "fleet": Command("fleet:app", "Run a fleet for real: devices and server as processes, over Flower."),
 }
 

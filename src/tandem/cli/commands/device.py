@@ -99,10 +99,12 @@ def device(
         typer.Option(help="File with the token that requests need; default: none, only this machine may ask."),
     ] = None,
 ) -> None:
-    """Answer requests over HTTP with a model, and train it on their labels as the scheduler says.
+    """Run a live device: answer requests over HTTP, and train on their labels.
 
-    Everything that was accepted is on disk: a device that is killed and started again goes on. POST /predict asks for
-    predictions, POST /feedback gives the right labels, GET /status, /metrics and /healthz tell how the device is.
+    Instructions of the scheduler come from a Flower SuperLink (--superlink) or a socket (--address); without them the
+    device serves. Everything that was accepted is on disk: a device that is killed and started again goes on. POST
+    /predict asks for predictions, POST /feedback gives the right labels, GET /status, /metrics and /healthz tell how the
+    device is.
     """
     _check_installed()
     from tandem.device.http import HttpConfig, create_app

@@ -25,7 +25,7 @@ def node(
         Path | None, typer.Option(help="Private key, for a SuperLink that authenticates nodes.", show_default=False)
     ] = None,
 ) -> None:
-    """Connect a device to a Flower SuperLink, in place of a SuperNode, until Ctrl-C.
+    """Connect a device to a Flower SuperLink, in place of a SuperNode.
 
     Flower's SuperNode starts a process for each message, so an exchange takes five seconds or more. This one answers in
     one process, in about half a second. 'tandem device --superlink' starts it.

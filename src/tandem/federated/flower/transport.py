@@ -13,14 +13,21 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable import inflatable_utils
 
 from tandem.device.messages import Message as FleetMessage
 from tandem.device.messages import to_bytes
 from tandem.federated.fleet.messages import NO_ANSWER
 
 POLL_S = 0.1
+BACKOFF_S = 0.05  # before an object of a reply that is still being sent is asked for again
 QUERY_TTL_S = 600.0  # time in which a node may answer which device it is
 NODE_SHARE = 0.8  # of the deadline: a node stops waiting for its device first, so that it is free for the next round
+
+
+# Flower waits for 1 s before it asks again for a part of a reply that was not there. It has no setting for this.
+if "initial_backoff" in (inflatable_utils.pull_objects.__kwdefaults__ or {}):
+    inflatable_utils.pull_objects.__kwdefaults__["initial_backoff"] = BACKOFF_S
 
 
 class FlowerTransport:
