@@ -103,8 +103,8 @@ def device(
 
     Instructions of the scheduler come from a Flower SuperLink (--superlink) or a socket (--address); without them the
     device serves. Everything that was accepted is on disk: a device that is killed and started again goes on. POST
-    /predict asks for predictions, POST /feedback gives the right labels, GET /status, /metrics and /healthz tell how the
-    device is.
+    /predict asks for predictions, POST /feedback gives the right labels, and GET /status, /metrics and /healthz tell
+    how the device is.
     """
     _check_installed()
     from tandem.device.http import HttpConfig, create_app
