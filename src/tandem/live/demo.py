@@ -21,14 +21,13 @@ from tandem.federated.flower.launcher import LocalDeployment, local_superlink
 from tandem.federated.flower.processes import free_port, last_line
 from tandem.federated.task_requests import TaskRequests
 from tandem.io.tables import write_json
-from tandem.live.flower_app import LiveSettings, follow_rounds, stop_rounds, write_settings
+from tandem.live.flower_app import EXCHANGE_S, LiveSettings, follow_rounds, stop_rounds, write_settings
 from tandem.scenario import Scenario
 from tandem.scenario.plugins import DigitsTaskConfig
 from tandem.serving.policy_file import read_policy_file
 
 START_TIMEOUT_S = 120.0
 UNLIMITED_S = 1e7
-EXCHANGE_S = 3.0  # of the deadline of a round, for Flower
 
 
 @dataclass(frozen=True)

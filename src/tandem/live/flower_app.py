@@ -27,6 +27,7 @@ SCENARIO = "scenario.yaml"
 PROGRESS = "progress.jsonl"  # a line for each round
 FAILURE = "failure.txt"
 STOP = "stop"  # the ServerApp ends after the round in which this file appears
+EXCHANGE_S = 3.0  # of the deadline of a round, for messages over Flower
 RETRY_S = 1.0
 POLL_S = 0.1
 

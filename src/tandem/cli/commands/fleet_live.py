@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SeedOption = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed of the requests.")]
 DEMO_MODEL = "tandem.federated.task_model:digits"
+SOCKETS_S = 1.0  # of the deadline of a round, for messages over sockets
 RECENT = 200  # requests of a device that the demo's table shows the accuracy and latency of
 
 
@@ -87,7 +88,7 @@ def live(
             "--deadline",
             min=0.1,
             metavar="S",
-            help="Longest wait for reports; default: L_max + 1.",
+            help="Longest wait for reports; default: L_max + 1, or + 3 over Flower.",
             show_default=False,
         ),
     ] = None,
@@ -102,7 +103,7 @@ def live(
     """
     _check_installed()
     from tandem.federated.fleet.config import read_nodes
-    from tandem.live.flower_app import LiveSettings
+    from tandem.live.flower_app import EXCHANGE_S, LiveSettings
 
     url = check_url(server)
     token = None if token_file is None else read_token(token_file)
@@ -118,7 +119,8 @@ def live(
         server=url,
         token=token,
         model=factory,
-        deadline_s=deadline_s or loaded.limits.round_max_s + 1,
+        # A node waits for 0.8 of the deadline, so that it is free for the next round.
+        deadline_s=deadline_s or loaded.limits.round_max_s + (SOCKETS_S if superlink is None else EXCHANGE_S),
         duration_s=duration_s,
         nodes=None if nodes is None else read_nodes(nodes, loaded.fleet.size),
     )
