@@ -26,8 +26,9 @@ NODE_SHARE = 0.8  # of the deadline: a node stops waiting for its device first, 
 
 
 # Flower waits for 1 s before it asks again for a part of a reply that was not there. It has no setting for this.
-if "initial_backoff" in (inflatable_utils.pull_objects.__kwdefaults__ or {}):
-    inflatable_utils.pull_objects.__kwdefaults__["initial_backoff"] = BACKOFF_S
+_PULL_OPTIONS = inflatable_utils.pull_objects.__kwdefaults__ or {}
+if "initial_backoff" in _PULL_OPTIONS:
+    _PULL_OPTIONS["initial_backoff"] = BACKOFF_S
 
 
 class FlowerTransport:
