@@ -56,7 +56,7 @@ class TorchModel:
                 for start in range(0, len(labels), batch):
                     optimizer.zero_grad()
                     part = slice(start, start + batch)
-                    self._loss(self._module(samples[part]), answers[part]).backward()  # type: ignore[no-untyped-call]
+                    self._loss(self._module(samples[part]), answers[part]).backward()
                     optimizer.step()
         finally:
             self._module.eval()
