@@ -158,7 +158,7 @@ def test_calibration_is_reused(on_digits: tuple[Scale, Path], monkeypatch: pytes
         calibrate_scale(SMOKE, "digits", out=out)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_results_are_the_measured_values_of_the_delivered_policies(on_digits: tuple[Scale, Path]) -> None:
     """One mapping and the oracle, two seeds in one program each."""
     scale, out = on_digits

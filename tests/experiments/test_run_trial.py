@@ -108,7 +108,7 @@ def test_learning_curve_continues_with_a_resumed_run(serial: Serial, tmp_path: P
     assert (folder / CURVE).read_text() == (whole / CURVE).read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_reference_front_is_nondominated_when_evaluated_again(tmp_path: Path) -> None:
     options = {key: value for key, value in TRIALS[0].changes.items() if key != "budget"}
     tiny = SMOKE.model_copy(update={"budget": 300, "size": 2, "algorithm_config": {"s-ppo": options}})
@@ -149,7 +149,7 @@ def two_nodes() -> Iterator[Any]:
     cluster.shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_cluster_that_loses_a_node_gives_the_same_results(serial: Serial, two_nodes: Any, tmp_path: Path) -> None:
     cluster, nodes = two_nodes
 

@@ -182,7 +182,7 @@ def test_demo_refuses_what_its_fleet_does_not_have(
         assert capsys.readouterr().err.startswith(f"tandem: --demo: its fleet has {problem}")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_demo_trains_resumes_and_reuses_a_run(tmp_path: Path) -> None:
     def play(until: str, code: int = 0) -> str:
         demo = start(*("serve", "--demo", "--port", 0), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path)
