@@ -28,7 +28,7 @@ def node(
     """Connect a device to a Flower SuperLink, in place of a SuperNode.
 
     Flower's SuperNode starts a process for each message, so an exchange takes five seconds or more. This one answers in
-    one process, in about half a second. 'tandem device --superlink' starts it.
+    one process, in about a quarter of the time. 'tandem device --superlink' starts it.
     """
     if find_spec("flwr") is None:
         raise InputError("tandem node: needs Flower; install it with pip install 'tandem[flower]'.")
