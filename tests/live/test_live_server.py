@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Listener
 from pathlib import Path
 from types import SimpleNamespace
@@ -201,6 +202,30 @@ def test_device_that_hangs_does_not_stop_the_rounds(tmp_path: Path) -> None:
             assert time.monotonic() - began_s < 2
         transport.close()
     assert "no device listens" in SocketTransport([tmp_path / "nothing"], 0.2)([instruction])[0]
+
+
+def test_update_that_took_longer_than_the_longest_round_is_not_used(fleet: Fleet) -> None:
+    fleet.server.run_round()
+    fleet.label(0, "a")
+    fleet.server.run_round()
+    fleet.service.trainers = {fleet.config.names[0]}
+    fleet.server.config = replace(fleet.config, round_max_s=1e-9)
+    done = fleet.server.run_round()
+    assert done.trained == ()
+    assert fleet.service.outcomes[-1].late == [fleet.config.names[0]]
+    assert not fleet.server.weights["weight"].any()
+    fleet.service.trainers = set()
+    fleet.server.run_round()
+    assert fleet.agents[0].store.samples == 3
+
+
+def test_folder_with_files_of_something_else_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    other = tmp_path / "mine"
+    other.mkdir()
+    (other / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="holds files of something else"):
+        LiveServer(fleet.config, LinearModel().get_weights(), fleet.service, fleet.deliver, other)
+    assert (other / "thesis.tex").read_text() == "precious"
 
 
 def test_folder_of_another_model_or_fleet_is_refused(fleet: Fleet) -> None:

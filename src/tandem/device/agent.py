@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.device.hardware import Hardware, HardwareSetting
 from tandem.device.messages import (
@@ -196,40 +197,37 @@ class DeviceAgent:
         batch = self.store.take_batch(self.config.max_batch)
         if batch is None:
             return False
-        try:
-            self._answer(batch)
-        except StoreFullError:
-            raise
-        except Exception:
-            if len(batch.numbers) == 1:
-                self._fail(batch)
-            else:  # one request must not affect the others
-                for single in _split(batch):
-                    try:
-                        self._answer(single)
-                    except StoreFullError:
-                        raise
-                    except Exception:
-                        self._fail(single)
+        scores = self._predict(batch)
+        if scores is None and len(batch.numbers) > 1:  # one request must not affect the others
+            for single in _split(batch):
+                self._finish(single, self._predict(single))
+        else:
+            self._finish(batch, scores)
         return True
 
-    def _answer(self, batch: Batch) -> None:
+    def _predict(self, batch: Batch) -> NDArray[np.float32] | None:
+        """Return the scores of a batch; None if the model raises an exception."""
         with self._model_lock:
             began_s = time.perf_counter()
             try:
                 scores = predict_scores(self.model, batch.inputs)
+                if not np.isfinite(scores).all():
+                    raise ValueError("predict returned scores that are not finite")
+                return scores
+            except Exception:
+                logger.exception("the model cannot answer the requests %s", ", ".join(batch.ids))
+                return None
             finally:
                 self._add_busy(time.perf_counter() - began_s)
-            if not np.isfinite(scores).all():
-                raise ValueError("predict returned scores that are not finite")
-        self.store.finish_batch(batch, scores, self._progress.model_round)
-        self.totals.served += sum(batch.sizes)
-        self.on_answered(batch.ids)
 
-    def _fail(self, batch: Batch) -> None:
-        logger.exception("the model cannot answer the request %s", batch.ids[0])
-        self.store.fail_batch(batch)
-        self.totals.failed += sum(batch.sizes)
+    def _finish(self, batch: Batch, scores: NDArray[np.float32] | None) -> None:
+        """Store the answers, or that there are none."""
+        if scores is None:
+            self.store.fail_batch(batch)
+            self.totals.failed += sum(batch.sizes)
+        else:
+            self.store.finish_batch(batch, scores, self._progress.model_round)
+            self.totals.served += sum(batch.sizes)
         self.on_answered(batch.ids)
 
     def _train(self, training: _Training) -> None:

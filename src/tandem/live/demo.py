@@ -20,8 +20,17 @@ from tandem.errors import InputError
 from tandem.federated.flower.launcher import LocalDeployment, local_superlink
 from tandem.federated.flower.processes import free_port, last_line
 from tandem.federated.task_requests import TaskRequests
+from tandem.io.atomic import results_folder
 from tandem.io.tables import write_json
-from tandem.live.flower_app import EXCHANGE_S, LiveSettings, follow_rounds, stop_rounds, write_settings
+from tandem.live.flower_app import (
+    EXCHANGE_S,
+    SCENARIO,
+    SETTINGS,
+    LiveSettings,
+    follow_rounds,
+    stop_rounds,
+    write_settings,
+)
 from tandem.scenario import Scenario
 from tandem.scenario.plugins import DigitsTaskConfig
 from tandem.serving.policy_file import read_policy_file
@@ -48,17 +57,15 @@ def run_demo(config: DemoConfig, folder: Path) -> Iterator[tuple[dict[str, Any],
     At the end, also on an exception such as Ctrl-C, all processes have ended, and summary.json and requests.csv are
     written.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    results_folder(folder, SETTINGS)  # refuses a folder of something else
+    shutil.rmtree(folder)
+    folder.mkdir()
     fields = read_policy_file(config.policy).metadata["scenario"]
     scenario = Scenario.model_validate({**fields, "fleet": {**fields["fleet"], "size": config.devices}})
     source = TaskRequests(DigitsTaskConfig(), config.devices, config.seed)
     rounds: list[dict[str, Any]] = []
     with local_superlink(folder, False) as deployment:
         service = _start_service(deployment, config, folder)
-        urls = [_start_device(deployment, config, folder, n) for n in range(config.devices)]
-        for n, url in enumerate([service, *urls]):
-            _wait_for(url, folder / ("service.log" if n == 0 else f"device-{n - 1}.log"))
         settings = LiveSettings(
             server=service,
             model=config.model,
@@ -67,6 +74,9 @@ def run_demo(config: DemoConfig, folder: Path) -> Iterator[tuple[dict[str, Any],
             duration_s=config.duration_s,
         )
         write_settings(folder, settings, scenario)
+        urls = [_start_device(deployment, config, folder, n) for n in range(config.devices)]
+        for n, url in enumerate([service, *urls]):
+            _wait_for(url, folder / ("service.log" if n == 0 else f"device-{n - 1}.log"))
         submitted = deployment.submit(False)
         load = Load(urls, source, LoadConfig(config.rate_per_s, config.duration_s or UNLIMITED_S, seed=config.seed))
         began_s = time.monotonic()
@@ -97,7 +107,7 @@ def _start_service(deployment: LocalDeployment, config: DemoConfig, folder: Path
 def _start_device(deployment: LocalDeployment, config: DemoConfig, folder: Path, device: int) -> str:
     port = free_port()
     command = [sys.executable, "-m", "tandem", "device", config.model, "--number", str(device), "--port", str(port)]
-    command += ["--store", str(folder.resolve() / f"device-{device}"), "--scenario", "paper"]
+    command += ["--store", str(folder.resolve() / f"device-{device}"), "--scenario", str(folder.resolve() / SCENARIO)]
     command += ["--superlink", f"127.0.0.1:{deployment.port}"]
     deployment.start(command, folder / f"device-{device}.log")
     return f"http://127.0.0.1:{port}"

@@ -28,6 +28,7 @@ from tandem.device.messages import (
 from tandem.errors import InputError
 from tandem.feel.path_loss import mean_gain
 from tandem.io.array_file import read_arrays, write_arrays
+from tandem.io.atomic import results_folder
 from tandem.scenario import Scenario, build_device_table
 from tandem.serving.bodies import DecisionDocument, OutcomeRequest
 from tandem.serving.messages import FleetReport
@@ -142,7 +143,7 @@ class LiveServer:
         self._transport = transport
         self._path = folder / STATE
         self.weights = weights
-        folder.mkdir(parents=True, exist_ok=True)
+        results_folder(folder, STATE, "live.json")  # refuses a folder of something else
         if self._path.exists():
             self._state = self._load()
         else:
@@ -210,7 +211,10 @@ class LiveServer:
                 reports[instruction.device] = self._read(answers.get(instruction.device, "no answer"), instruction)
             except ProtocolError as error:
                 failures[instruction.device] = str(error)
-        trained = tuple(n for n, report in reports.items() if report.trained)
+        # An update that took longer than L_max (C1) is not used; the device keeps its samples.
+        late = {n for n, each in reports.items() if each.trained and each.compute_s > self.config.round_max_s}
+        trained = tuple(n for n, report in reports.items() if report.trained and n not in late)
+        failures |= dict.fromkeys(late, f"its training took longer than {self.config.round_max_s:g} s")
         if trained:
             self.weights = average_weights(
                 [_weights(reports[n]) for n in trained], [reports[n].samples for n in trained]

@@ -26,6 +26,7 @@ from tandem.cli.options import (
 from tandem.cli.progress import progress_bar, spinner
 from tandem.cli.task_options import DataOption, TaskOption, task_overrides, task_spinner
 from tandem.errors import InputError
+from tandem.io.atomic import results_folder
 from tandem.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
@@ -153,9 +154,11 @@ def _run_on_sockets(addresses: list[Path], scenario: Scenario, settings: LiveSet
 
 def _run_over_flower(superlink: str, scenario: Scenario, settings: LiveSettings, out: Path) -> None:
     from tandem.federated.flower.launcher import check_installed, submit_run
-    from tandem.live.flower_app import follow_rounds, stop_rounds, write_settings
+    from tandem.live.flower_app import SETTINGS, follow_rounds, stop_rounds, write_settings
+    from tandem.live.server import STATE
 
     check_installed()
+    results_folder(out, SETTINGS, STATE)  # refuses a folder of something else
     write_settings(out, settings, scenario)
     with submit_run(out, superlink) as submitted:
         try:
