@@ -41,7 +41,7 @@ test-wheel: .venv/bin/python
 	"$$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		"$$folder"/*.whl && \
 	cd "$$folder" && export XDG_CACHE_HOME="$$folder/cache" && \
-	venv/bin/tandem train paper --preset quick --budget 20000 --out run && \
+	venv/bin/tandem train paper --preset quick --budget 40000 --out run && \
 	venv/bin/tandem simulate paper --task digits --out simulation
 
 # MORL-Baselines compiles pycddlib, which needs a C compiler and libgmp (Debian: gcc, libgmp-dev).
