@@ -19,15 +19,15 @@ from tandem.errors import InputError
 from tandem.feel.environment import Environment
 from tandem.learn import ALGORITHMS
 from tandem.learn.registry import config_document, config_from_document, make_config
-from tandem.learn.train_loop import rounds_done, validate
+from tandem.learn.train_loop import ChunkProgress, rounds_done, validate
 from tandem.policy.evaluate import evaluate_policies
 from tandem.rng import FINAL_EVALUATION_SEEDS
 from tandem.runs import Callback, Run, resume, simulate, train_seeds
-from tandem.runs.callbacks import RunStart, TensorBoard
+from tandem.runs.callbacks import RunStart, TensorBoard, TrainingFront
 from tandem.runs.checkpoint import read_checkpoint
 from tandem.runs.final_evaluation import measure_front
 from tandem.runs.learning_curve import CURVE, CurvePoint, read_curve
-from tandem.runs.run_dir import new_run_dir
+from tandem.runs.run_dir import TRAINING_FRONT, new_run_dir
 from tandem.runs.simulation import episode_keys
 from tandem.runs.trainer import build_algorithm, default_folder
 from tandem.scenario import Scenario
@@ -328,3 +328,19 @@ def test_a_reference_point_has_a_finite_hypervolume(number: float, small: Scenar
     with pytest.raises(InputError, match=r"reference_point\[1\] is .*; write a (finite )?number"):
         tandem.train(small, out=tmp_path / "run", options={**CONDITIONED, "reference_point": [0, number, 44]})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_front_so_far_can_be_read_while_a_run_is_trained(small: Scenario, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Reader(Callback):
+        def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
+            seen.append(json.loads((tmp_path / "run" / TRAINING_FRONT).read_text()) | {"policies": progress.policies})
+
+    callbacks = [TrainingFront(every_s=0.0), Reader()]
+    tandem.train(small, out=tmp_path / "run", options=CONDITIONED, callbacks=callbacks)
+    assert [one["rounds"] for one in seen] == sorted({one["rounds"] for one in seen})
+    for one in seen:
+        assert len(one["points"]) == one["policies"]
+        assert all(0 <= accuracy <= 1 and latency >= 0 and energy >= 0 for accuracy, latency, energy in one["points"])
+    assert not (tmp_path / "run" / TRAINING_FRONT).exists()

@@ -94,6 +94,7 @@ class Algorithm(ABC):
     summary: ClassVar[str]
     config_type: ClassVar[type[AlgorithmConfig]]
     presets: ClassVar[dict[str, dict[str, Any]]]
+    conditioned: ClassVar[bool] = False  # whether one network takes any preference as an input
     sampling: ClassVar[Sampling] = "deterministic"  # the sampled part of an action when its policies are deployed
 
     def __init__(

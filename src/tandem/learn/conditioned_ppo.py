@@ -37,6 +37,7 @@ class ConditionedPPO(Algorithm):
         "default": {},
         "quick": {"budget": 200_000, "num_envs": 8, "preference_divisions": 13, "validation_episodes": 2},
     }
+    conditioned = True
     config: ConditionedPPOConfig
 
     def plan_stages(self) -> tuple[Stage, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ class ChunkProgress:
     entropy: float
     value_error: float
     clipped: float
+    points: NDArray[np.float64] = field(repr=False, compare=False)  # [points, 3] of the hypervolume, maximised
 
 
 def init_checkpoint(algorithm: Algorithm, seeds: int | Sequence[int]) -> Checkpoint:
@@ -130,6 +131,7 @@ def _progress(algorithm: Algorithm, checkpoint: Checkpoint, result: ChunkResult)
         hypervolume=hypervolume(points, reference_point(algorithm)),
         policies=cardinality(points),
         **{name: float(value) for name, value in vars(result.metrics).items()},
+        points=points,
     )
 
 

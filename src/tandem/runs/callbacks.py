@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import InputError
 from tandem.io.atomic import explain_write_errors
+from tandem.io.tables import write_json
 from tandem.learn.train_loop import ChunkProgress
-from tandem.runs.run_dir import TENSORBOARD, RunRecord, continue_with
+from tandem.objectives import to_user_units
+from tandem.pareto import nondominated_indices
+from tandem.runs.run_dir import TENSORBOARD, TRAINING_FRONT, RunRecord, continue_with
 
 SCALARS = ("hypervolume", "policies", "violation_rate", "entropy", "value_error", "clipped")
 
@@ -60,6 +64,32 @@ class ProgressFunction(Callback):
         self._function(progress)
 
 
+class TrainingFront(Callback):
+    """A callback that writes the non-dominated points of the training so far, for viewers, to training-front.json.
+
+    It writes at most once in ``every_s``, and removes the file at the end of the run, which has a front then.
+    """
+
+    def __init__(self, every_s: float = 1.0) -> None:
+        self._every_s = every_s
+        self._written_s = -every_s
+        self._folder = Path()
+
+    def on_start(self, start: RunStart) -> None:
+        self._folder = start.folder
+
+    def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
+        if time.monotonic() - self._written_s < self._every_s:
+            return
+        points = to_user_units(progress.points[nondominated_indices(progress.points)])
+        with explain_write_errors(self._folder, then=continue_with(self._folder)):
+            write_json(self._folder / TRAINING_FRONT, {"rounds": progress.rounds, "points": points.tolist()})
+        self._written_s = time.monotonic()
+
+    def on_end(self, record: RunRecord) -> None:
+        (self._folder / TRAINING_FRONT).unlink(missing_ok=True)
+
+
 class TensorBoard(Callback):
     """A callback that writes the metrics of each chunk, over environment rounds, to the run's folder ``tensorboard``.
 
@@ -85,10 +115,9 @@ class TensorBoard(Callback):
             self._writer = self._package.SummaryWriter(str(start.folder / TENSORBOARD), purge_step=start.rounds + 1)
 
     def on_chunk(self, progress: ChunkProgress, wall_s: float) -> None:
-        values = asdict(progress)
         with self._writing():
             for name in SCALARS:
-                self._writer.add_scalar(f"training/{name}", values[name], progress.rounds)
+                self._writer.add_scalar(f"training/{name}", getattr(progress, name), progress.rounds)
             self._writer.add_scalar("training/wall_s", wall_s, progress.rounds)
             self._writer.flush()
 

@@ -11,7 +11,8 @@ from tandem.errors import InputError
 from tandem.io.tables import write_text
 from tandem.learn.train_loop import ChunkProgress
 
-COLUMNS = (*(field.name for field in dataclasses.fields(ChunkProgress)), "wall_s")
+METRICS = tuple(field.name for field in dataclasses.fields(ChunkProgress) if field.name != "points")
+COLUMNS = (*METRICS, "wall_s")
 
 
 class ProgressTable:
@@ -24,7 +25,7 @@ class ProgressTable:
 
     def add(self, progress: ChunkProgress, wall_s: float) -> None:
         """Append a row and pass it to the operating system."""
-        self._writer.writerow((*dataclasses.astuple(progress), round(wall_s, 3)))
+        self._writer.writerow((*(getattr(progress, name) for name in METRICS), round(wall_s, 3)))
         self._file.flush()
 
     def __enter__(self) -> ProgressTable:

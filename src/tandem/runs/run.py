@@ -63,7 +63,7 @@ class Run:
     @property
     def conditioned(self) -> bool:
         """Whether the run has one network that takes any preference as an input."""
-        return bool(getattr(self._stored.network, "conditioned", False))
+        return self._algorithm.conditioned
 
     @property
     def saved(self) -> SavedPolicies:
@@ -133,7 +133,7 @@ def open_run(path: str | Path, *, build_system: SystemBuilder = build_system) ->
     scenario = read_scenario(folder)
     options = config_from_document(record.algorithm, record.config, f"{folder / RECORD}: config")
     algorithm = get_algorithm(record.algorithm)(Environment(build_system(scenario)), options)
-    front = _read_front(folder, options.tolerance)
+    front = read_front(folder, options.tolerance)
     stored = _read_policies(folder, algorithm)
     count = int(jax.tree.leaves(eqx.filter(stored, eqx.is_array))[0].shape[0])
     if any(not 0 <= policy.network < count for policy in front.policies):
@@ -159,7 +159,8 @@ def front_document(front: Front, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _read_front(folder: Path, tolerance: float) -> Front:
+def read_front(folder: Path, tolerance: float) -> Front:
+    """Read front.json, which needs neither the networks nor the system. Raises InputError if it is damaged."""
     path = folder / FRONT
     document = read_json(path)
     try:

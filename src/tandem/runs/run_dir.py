@@ -6,6 +6,7 @@
     checkpoint.safetensors the state of training
     policies.safetensors   the networks of the front
     front.json             the policies of the front and their measured objectives
+    training-front.json    the points of the training so far; only while `tandem train` runs
 
 Every file is written atomically, and run.json gets the status ``finished`` last, so a run that was killed at any time
 can be resumed.
@@ -42,7 +43,8 @@ from tandem.scenario import Scenario, load_scenario
 
 RECORD, SCENARIO, PROGRESS = "run.json", "scenario.yaml", "progress.csv"
 CHECKPOINT, POLICIES, FRONT = "checkpoint.safetensors", "policies.safetensors", "front.json"
-FILES = (RECORD, SCENARIO, PROGRESS, CHECKPOINT, POLICIES, FRONT)
+TRAINING_FRONT = "training-front.json"
+FILES = (RECORD, SCENARIO, PROGRESS, CHECKPOINT, POLICIES, FRONT, TRAINING_FRONT)
 TENSORBOARD, LOCK = "tensorboard", ".lock"
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -259,7 +261,8 @@ MAX_DEPTH = 4  # of folders that are searched for runs
 class Entry:
     """A run in a listing: its record, or a sentence that says what is wrong with it."""
 
-    name: str
+    name: str  # relative to the folder that was searched
+    folder: Path
     status: str  # finished, training, unfinished or broken
     record: RunRecord | None = None
     devices: int | None = None
@@ -299,7 +302,7 @@ def _entry(folder: Path, path: Path) -> Entry:
             if not (path / POLICIES).is_file():
                 raise InputError(f"{path / POLICIES}: is missing; restore it from a copy, or train again.")
     except InputError as error:
-        return Entry(name, "broken", problem=str(error))
+        return Entry(name, path, "broken", problem=str(error))
     if record.status == "finished":
-        return Entry(name, "finished", record, devices)
-    return Entry(name, "training" if is_locked(path) else "unfinished", record, devices)
+        return Entry(name, path, "finished", record, devices)
+    return Entry(name, path, "training" if is_locked(path) else "unfinished", record, devices)

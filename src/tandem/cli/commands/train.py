@@ -27,7 +27,7 @@ from tandem.learn.registry import (
     config_from_document,
     override_config,
 )
-from tandem.runs.callbacks import Callback, TensorBoard
+from tandem.runs.callbacks import Callback, TensorBoard, TrainingFront
 from tandem.runs.front import describe_discarded, describe_tolerance
 from tandem.runs.run import Run
 from tandem.runs.run_dir import RECORD, RunRecord, continue_with, read_record, read_scenario
@@ -197,7 +197,7 @@ def _callbacks(folder: Path, tensorboard: bool) -> Iterator[list[Callback]]:
     extra: list[Callback] = [TensorBoard()] if tensorboard else []
     try:
         with TrainingProgress() as progress:
-            yield [progress, *extra]
+            yield [progress, TrainingFront(), *extra]
     except KeyboardInterrupt:
         if not (folder / RECORD).exists():
             raise
