@@ -4,13 +4,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all test-fleet test-soak test-wheel extras lint format benchmark benchmark-training calibrate clean
+.PHONY: demo studio test test-all test-fleet test-soak test-wheel extras lint format benchmark benchmark-training calibrate clean
 
 demo: .venv/ready
 	if test -e runs/demo/run.json; then $(BIN)/tandem train --resume runs/demo; \
 	else $(BIN)/tandem train paper --preset quick --out runs/demo; fi
 	$(BIN)/tandem front runs/demo
 	$(BIN)/tandem pick runs/demo --prefer accuracy=0.5,latency=0.3,energy=0.2
+	@echo
+	@echo "To see the front in a browser: make studio"
+
+# Show the runs in a browser.
+studio: .venv/ready-studio
+	$(BIN)/tandem studio runs
 
 test: .venv/ready-dev
 	$(BIN)/python -m pytest
@@ -75,13 +81,17 @@ calibrate: .venv/ready
 	$(PIP) --editable .
 	touch $@
 
+.venv/ready-studio: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[studio]'
+	touch $@ .venv/ready
+
 .venv/ready-dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable '.[dev]'
-	touch $@ .venv/ready
+	touch $@ .venv/ready .venv/ready-studio
 
 .venv/ready-extras: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable '.[dev,flower,morl]'
-	touch $@ .venv/ready .venv/ready-dev
+	touch $@ .venv/ready .venv/ready-studio .venv/ready-dev
 
 clean:
 	rm -rf .venv build fleets .cache simulations calibrations runs/demo

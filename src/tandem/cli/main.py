@@ -38,6 +38,9 @@ COMMANDS = {
     "runs": Command("runs:runs", "List the training runs below a folder, oldest first."),
     "front": Command("front:front", "Show the policies of a run's front, and write them as a table and a figure."),
     "pick": Command("pick:pick", "Choose one policy of a run's front by preference, limits or knee."),
+    "studio": Command(
+        "studio:studio", "Open a local page to see fronts, choose a policy, and watch trainings and fleets."
+    ),
     "export": Command("export:export", "Write a run into one file that is all a scheduler needs to decide."),
     "evaluate": Command("evaluate:evaluate", "Evaluate a run's front on new seeds, or on a changed scenario."),
     "reproduce": Command("reproduce:reproduce", "Reproduce the figures and tables of the paper."),

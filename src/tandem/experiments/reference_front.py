@@ -32,12 +32,18 @@ def share_of_best(scale: Scale, hypervolumes: Sequence[float]) -> Estimate | Non
 
 
 def reference_hypervolume(scenario: Scenario, reference: Sequence[float]) -> float | None:
-    """Return the best known hypervolume of a scenario over a reference point; None if none is known.
+    """Return the best known hypervolume of a scenario over a reference point; None if none is known."""
+    front = find_reference_front(scenario, reference)
+    return None if front is None else float(front["hypervolume"])
+
+
+def find_reference_front(scenario: Scenario, reference: Sequence[float]) -> dict[str, Any] | None:
+    """Return the reference front of a scenario, measured over a reference point; None if none is known.
 
     Scenarios are compared by content: the front of a preset that has changed since is not used.
     """
     digest = scenario_digest(scenario)
     for front in reference_fronts():
         if front["scenario_digest"] == digest and front["reference"] == list(reference):
-            return float(front["hypervolume"])
+            return front
     return None
