@@ -30,6 +30,8 @@ from tandem.device.control import request_report
 from tandem.errors import InputError
 
 POLL_S = 0.1  # between two questions for messages
+BACKOFF_S = 0.02  # before a part of a message that is still being sent is asked for again; Flower's default is 1 s
+MAX_BACKOFF_S = 0.5
 CLIENT_APP_ERROR = 2  # Flower's code for an exception in the ClientApp
 logger = logging.getLogger(__name__)
 
@@ -78,7 +80,12 @@ def run_node(
             run_id, began_s = head.metadata.run_id, time.monotonic()
             try:
                 message = pull_and_inflate_object_from_tree(
-                    tree, partial(pull_object, run_id), partial(confirm, run_id), return_type=Message
+                    tree,
+                    partial(pull_object, run_id),
+                    partial(confirm, run_id),
+                    return_type=Message,
+                    initial_backoff=BACKOFF_S,
+                    backoff_cap=MAX_BACKOFF_S,
                 )
                 message.metadata.__dict__["_message_id"] = head.metadata.message_id
                 reply = answer(message, device, address)
