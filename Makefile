@@ -33,10 +33,10 @@ test-all: extras test-wheel
 test-fleet: extras
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(BIN)/python -m pytest -n 0 -m flower tests/fleet tests/live
 
-# The service under a hundred kills on each database and over ten thousand rounds, all cells of the calibration, and the
-# longest experiments: some forty minutes.
-test-soak: .venv/ready-dev
-	$(BIN)/python -m pytest -n 0 -m soak tests/serving tests/experiments
+# The service under a hundred kills on each database and over ten thousand rounds, all cells of the calibration, the
+# longest experiments, and faults of a live fleet: some forty minutes.
+test-soak: extras
+	$(BIN)/python -m pytest -n 0 -m soak tests/serving tests/experiments tests/live
 
 # A wheel works in an empty environment outside the repository.
 test-wheel: .venv/bin/python

@@ -147,6 +147,18 @@ def test_updates_are_averaged_by_samples_and_acknowledged_once(fleet: Fleet) -> 
     assert all(each.weights is None for each in fleet.sent)
 
 
+def test_a_device_with_more_samples_than_the_scenario_allows_is_reported_at_the_limit(fleet: Fleet) -> None:
+    fleet.config = replace(fleet.config, data_max=2.0)
+    fleet.server = fleet.open()
+    fleet.server.run_round()
+    fleet.label(0, "a", 3)
+    fleet.label(1, "b", 1)
+    fleet.server.run_round()
+    fleet.server.run_round()
+    assert list(fleet.service.reports[1].data) == [2, 1, 0]
+    assert fleet.agents[0].store.samples == 3
+
+
 def test_silent_device_is_late_and_the_others_go_on(fleet: Fleet) -> None:
     fleet.server.run_round()
     fleet.silent = {2}

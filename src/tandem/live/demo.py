@@ -76,7 +76,7 @@ def run_demo(config: DemoConfig, folder: Path) -> Iterator[tuple[dict[str, Any],
         write_settings(folder, settings, scenario)
         urls = [_start_device(deployment, config, folder, n) for n in range(config.devices)]
         for n, url in enumerate([service, *urls]):
-            _wait_for(url, folder / ("service.log" if n == 0 else f"device-{n - 1}.log"))
+            wait_for(url, folder / ("service.log" if n == 0 else f"device-{n - 1}.log"))
         submitted = deployment.submit(False)
         load = Load(urls, source, LoadConfig(config.rate_per_s, config.duration_s or UNLIMITED_S, seed=config.seed))
         began_s = time.monotonic()
@@ -85,7 +85,7 @@ def run_demo(config: DemoConfig, folder: Path) -> Iterator[tuple[dict[str, Any],
                 for document in follow_rounds(folder, submitted):
                     if not rounds:  # the scheduler is ready
                         began_s = time.monotonic()
-                        sending.enter_context(_in_background(load))
+                        sending.enter_context(in_background(load))
                     rounds.append(document)
                     yield document, load
             finally:
@@ -113,7 +113,8 @@ def _start_device(deployment: LocalDeployment, config: DemoConfig, folder: Path,
     return f"http://127.0.0.1:{port}"
 
 
-def _wait_for(url: str, log: Path) -> None:
+def wait_for(url: str, log: Path) -> None:
+    """Wait until a device or a service answers; raises InputError, with the end of its log, if it takes too long."""
     until_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < until_s:
         with contextlib.suppress(httpx.HTTPError):
@@ -124,8 +125,8 @@ def _wait_for(url: str, log: Path) -> None:
 
 
 @contextlib.contextmanager
-def _in_background(load: Load) -> Iterator[None]:
-    """Send the load in a thread until the end of the block."""
+def in_background(load: Load) -> Iterator[threading.Thread]:
+    """Send the load in a thread until the end of the block; the thread ends when all answers and labels are there."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(load.run())
 
@@ -136,9 +137,10 @@ def _in_background(load: Load) -> Iterator[None]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
-        loop.call_soon_threadsafe(task.cancel)
+        if thread.is_alive():
+            loop.call_soon_threadsafe(task.cancel)
         thread.join(10)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import Any
@@ -17,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tandem.device.model import load_model
 from tandem.errors import InputError
+from tandem.federated.flower.launcher import LOG
 from tandem.io.tables import write_text
-from tandem.live.server import LiveConfig, LiveRound, LiveServer
+from tandem.live.server import SHORTEST_S, LiveConfig, LiveRound, LiveServer
 from tandem.scenario import Scenario, dump_scenario, load_scenario
 from tandem.serving.client import Client, ServiceError
 
@@ -27,6 +29,7 @@ SCENARIO = "scenario.yaml"
 PROGRESS = "progress.jsonl"  # a line for each round
 FAILURE = "failure.txt"
 STOP = "stop"  # the ServerApp ends after the round in which this file appears
+ENDED = "ended"  # written when the rounds have ended as they should
 EXCHANGE_S = 3.0  # of the deadline of a round, for messages over Flower
 RETRY_S = 1.0
 POLL_S = 0.1
@@ -43,13 +46,14 @@ class LiveSettings(BaseModel):
     deadline_s: float
     wait_s: float = 60.0  # for devices to connect before the first round
     duration_s: float | None = None
+    shortest_s: float = SHORTEST_S  # least planned duration of a round
     nodes: dict[int, int] | None = None  # the Flower node of each device; None: each node names its device itself
 
 
 def write_settings(folder: Path, settings: LiveSettings, scenario: Scenario) -> None:
     """Prepare a folder for ``run_live``."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (PROGRESS, FAILURE, STOP):
+    for name in (PROGRESS, FAILURE, STOP, ENDED):
         (folder / name).unlink(missing_ok=True)
     write_text(folder / SCENARIO, dump_scenario(scenario) + "\n")
     path = folder / SETTINGS
@@ -72,7 +76,7 @@ def run_live(grid: Any, folder: str) -> None:
             settings = LiveSettings.model_validate_json((place / SETTINGS).read_text(encoding="utf-8"))
         except ValidationError:
             raise InputError(f"{place / SETTINGS}: is damaged; start the rounds again.") from None
-        config = LiveConfig.from_scenario(load_scenario(place / SCENARIO))
+        config = replace(LiveConfig.from_scenario(load_scenario(place / SCENARIO)), shortest_s=settings.shortest_s)
         transport = FlowerTransport(grid, len(config.names), settings.deadline_s, settings.nodes)
         if transport.wait_for_devices(settings.wait_s) == 0:
             raise InputError(f"no device connected within {settings.wait_s:g} s; start them with --superlink.")
@@ -83,6 +87,7 @@ def run_live(grid: Any, folder: str) -> None:
                 for document in run_rounds(server, settings, lambda: (place / STOP).exists()):
                     progress.write(json.dumps(document) + "\n")
                     progress.flush()
+        (place / ENDED).touch()
     except Exception as error:
         (place / FAILURE).write_text(f"{error or type(error).__name__}\n", encoding="utf-8")
         raise
@@ -107,7 +112,10 @@ def run_rounds(
 
 
 def follow_rounds(folder: Path, submitted: Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the document of each round of a submitted run, until it ends. Raises InputError if it fails."""
+    """Yield the document of each round of a submitted run, until it ends.
+
+    Raises InputError if it fails, or if Flower ends it, such as when the SuperLink ends; devices go on serving.
+    """
     count = 0
     while True:
         ended = submitted.poll() is not None
@@ -120,6 +128,11 @@ def follow_rounds(folder: Path, submitted: Popen[bytes]) -> Iterator[dict[str, A
         if (folder / FAILURE).exists():
             raise InputError((folder / FAILURE).read_text(encoding="utf-8").strip())
         if ended:
+            if not (folder / ENDED).exists():
+                raise InputError(
+                    f"Flower has ended the rounds; see {folder / LOG}. The devices serve. Start the SuperLink again if "
+                    "it has ended; the same command then goes on."
+                )
             return
         time.sleep(POLL_S)
 
@@ -140,6 +153,7 @@ def round_document(done: LiveRound, server: LiveServer) -> dict[str, Any]:
         "round": None if done.decision is None else done.number,
         "duration_s": done.duration_s,
         "trained": [names[n] for n in done.trained],
+        "samples": {names[n]: done.reports[n].samples for n in done.trained},
         "reported": len(done.reports),
         "served": served,
         "latency_s": latency_s / served if served else None,
@@ -153,6 +167,7 @@ def round_document(done: LiveRound, server: LiveServer) -> dict[str, Any]:
                 "mode": "train" if view.last_train else "serve",
                 "present": view.present,
                 "queue": view.queue,
+                "waited_s": view.waited_s,
                 "samples": view.data,
                 "data_age_s": view.data_age_s,
                 "model_age_s": view.model_age_s,

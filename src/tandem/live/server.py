@@ -35,7 +35,7 @@ from tandem.serving.messages import FleetReport
 
 STATE = "server.safetensors"
 FRESH_AGE_S = 1.0  # data age without samples, as in the simulator
-SHORTEST_S = 0.2  # of a planned round
+SHORTEST_S = 0.2  # of a planned round, unless a configuration has another
 RECENT_ROUNDS = 20  # whose labels the accuracy of the server's model is measured by
 Transport = Callable[[Sequence[LiveInstruction]], Mapping[int, bytes | str]]
 
@@ -61,12 +61,15 @@ class LiveConfig:
     iterations: int  # U
     round_max_s: float  # L_max
     idle_round_s: float
+    queue_max: float  # Q_max
+    data_max: float  # D_max
     pretrained_accuracy: float
     capacitance: tuple[float, ...]
     seconds_per_sample: tuple[float, ...]  # of training, before it is measured
     gain: tuple[float, ...]  # of the channel; devices do not measure it
     power_min_w: tuple[float, ...]
     frequency_max_hz: tuple[float, ...]
+    shortest_s: float = field(default=SHORTEST_S, kw_only=True)  # least planned duration of a round
 
     @classmethod
     def from_scenario(cls, scenario: Scenario) -> LiveConfig:
@@ -81,6 +84,8 @@ class LiveConfig:
             iterations,
             limits.round_max_s,
             limits.idle_round_s,
+            limits.queue_max,
+            limits.data_max,
             scenario.accuracy.pretrained,
             *(tuple(column.tolist()) for column in columns),
         )
@@ -179,8 +184,12 @@ class LiveServer:
     def _report(self, number: int) -> FleetReport:
         views = self._state.views
 
+        # A device may hold more than the scenario allows, such as after an absence. The service refuses such a report.
+        highest = {"queue": self.config.queue_max, "data": self.config.data_max}
+
         def column(name: str) -> Any:
-            return np.array([getattr(view, name) for view in views])
+            values = np.array([getattr(view, name) for view in views])
+            return np.minimum(values, highest[name]) if name in highest else values
 
         return FleetReport(
             names=self.config.names,
@@ -254,7 +263,7 @@ class LiveServer:
         train = [decided(n, "mode") == "train" for n in range(len(views))]
         times = [views[n].data * views[n].seconds_per_sample for n in range(len(views)) if train[n]]
         planned_s = max(times) if times else 0.0 if decision is None else self.config.idle_round_s
-        planned_s = 0.0 if decision is None else min(max(planned_s, SHORTEST_S), self.config.round_max_s)
+        planned_s = 0.0 if decision is None else min(max(planned_s, self.config.shortest_s), self.config.round_max_s)
         return [
             LiveInstruction(
                 run=self._state.run,
