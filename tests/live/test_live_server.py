@@ -17,6 +17,7 @@ from tandem.device import AgentConfig, DeviceAgent, DeviceStore, LiveInstruction
 from tandem.device.messages import ProtocolError, to_bytes
 from tandem.errors import InputError
 from tandem.live import LiveConfig, LiveServer, SocketTransport
+from tandem.live.flower_app import round_document
 from tandem.live.server import average_weights
 from tandem.scenario import load_scenario
 
@@ -147,16 +148,21 @@ def test_updates_are_averaged_by_samples_and_acknowledged_once(fleet: Fleet) -> 
     assert all(each.weights is None for each in fleet.sent)
 
 
-def test_a_device_with_more_samples_than_the_scenario_allows_is_reported_at_the_limit(fleet: Fleet) -> None:
+def test_a_device_with_more_samples_than_allowed_is_reported_at_the_limit_and_violates_c3(
+    fleet: Fleet,
+) -> None:
     fleet.config = replace(fleet.config, data_max=2.0)
     fleet.server = fleet.open()
     fleet.server.run_round()
     fleet.label(0, "a", 3)
     fleet.label(1, "b", 1)
     fleet.server.run_round()
-    fleet.server.run_round()
+    done = fleet.server.run_round()
     assert list(fleet.service.reports[1].data) == [2, 1, 0]
     assert fleet.agents[0].store.samples == 3
+    devices = round_document(done, fleet.server)["devices"]
+    assert [each["violated"] for each in devices] == [["C3"], [], []]
+    assert devices[0]["samples"] == 3
 
 
 def test_silent_device_is_late_and_the_others_go_on(fleet: Fleet) -> None:

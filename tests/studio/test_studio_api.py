@@ -54,7 +54,7 @@ def test_the_command_on_the_screen_picks_the_policy_on_the_screen(
     page: TestClient, ids: dict[str, str], conditioned_run: Run
 ) -> None:
     slowest = float(conditioned_run.front.objectives[:, 1].max())
-    body = {"preference": [0.2, 0.5, 0.3], "max_latency_s": round(slowest + 0.01, 2)}
+    body = {"preference": [1 / 3, 2 / 7, 8 / 21], "max_latency_s": slowest + 1e-9}
     answer = page.post(f"/api/runs/{ids['a']}/pick", json=body).json()
     program, *arguments = shlex.split(answer["command"])
     assert program == "tandem"
@@ -94,8 +94,6 @@ def test_an_episode_has_every_round_and_what_the_shield_changed(
     assert episode["latency_quantiles"]["latency_s"][-1] == pytest.approx(
         float(outcome.latency_s[outcome.served > 0].max())
     )
-    exact = page.get(f"/api/runs/{ids['a']}/episode", params={"preference": "0.5,0.3,0.2", "seed": 5})
-    assert exact.status_code == 200
 
 
 def test_progress_of_a_training_ignores_a_row_that_is_being_written(
@@ -170,9 +168,8 @@ def test_the_page_loads_nothing_from_elsewhere(page: TestClient) -> None:
         ("GET", "/api/runs/..%2F..%2Fetc/front", None, 404),
         ("GET", "/static/../app.py", None, 404),
         ("GET", "/api/runs/0/episode", None, 422),
-        ("GET", "/api/runs/0/episode?policy=0&preference=1,1,1", None, 422),
         ("GET", "/api/runs/0/episode?policy=100000", None, 422),
-        ("GET", "/api/runs/0/episode?preference=1,x,2", None, 422),
+        ("GET", "/api/runs/0/episode?policy=x", None, 422),
         ("GET", "/api/runs/0/episode?policy=0&seed=-1", None, 422),
         ("POST", "/api/runs/0/pick", {"preference": [1, 2]}, 422),
         ("POST", "/api/runs/0/pick", {"preference": [1, -2, 1]}, 422),

@@ -169,6 +169,14 @@ def round_document(done: LiveRound, server: LiveServer) -> dict[str, Any]:
                 "queue": view.queue,
                 "waited_s": view.waited_s,
                 "samples": view.data,
+                "violated": [
+                    constraint
+                    for constraint, value, limit in (
+                        ("C2", view.queue, server.config.queue_max),
+                        ("C3", view.data, server.config.data_max),
+                    )
+                    if value > limit
+                ],
                 "data_age_s": view.data_age_s,
                 "model_age_s": view.model_age_s,
                 "served": done.reports[n].served if n in done.reports else None,

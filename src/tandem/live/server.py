@@ -184,7 +184,8 @@ class LiveServer:
     def _report(self, number: int) -> FleetReport:
         views = self._state.views
 
-        # A device may hold more than the scenario allows, such as after an absence. The service refuses such a report.
+        # A device may hold more than the scenario allows, such as after an absence; it then violates C2 or C3. The
+        # service is told the limit, since its policy knows no states beyond it. The round's document has the violation.
         highest = {"queue": self.config.queue_max, "data": self.config.data_max}
 
         def column(name: str) -> Any:

@@ -63,7 +63,7 @@ class Run:
     @property
     def conditioned(self) -> bool:
         """Whether the run has one network that takes any preference as an input."""
-        return self._algorithm.conditioned
+        return bool(getattr(self._stored.network, "conditioned", False))
 
     @property
     def saved(self) -> SavedPolicies:

@@ -56,7 +56,7 @@ def trace_table(seed: int, names: Sequence[str], states: FleetState, outcome: Ro
         "dropped": by_device(outcome.dropped),
         "converted": by_device(outcome.converted),
         "discarded": by_device(outcome.discarded),
-        "violated": _violated(outcome.violations),
+        "violated": describe_violations(outcome.violations),
     }
 
 
@@ -66,7 +66,7 @@ def _estimated(outcome: RoundOutcome) -> dict[str, NDArray[Any]]:
     return {} if estimate is None else {"estimated_accuracy": np.asarray(estimate).reshape(-1)}
 
 
-def _violated(violations: Violations) -> NDArray[Any]:
+def describe_violations(violations: Violations) -> NDArray[Any]:
     """Return the constraints that each device violated, such as 'C1 C5'; empty if none."""
     text = np.full(np.size(violations.c1), "", dtype=object)
     for name in CONSTRAINTS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -49,7 +48,6 @@ HEADERS = {
 }
 Weights = Annotated[list[Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=3, max_length=3)]
 Seed = Annotated[int, Query(ge=0, le=MAX_SEED)]
-logger = logging.getLogger(__name__)
 
 
 class Body(BaseModel):
@@ -149,19 +147,10 @@ def create_app(library: Library, trainings: Trainings, service: ServiceConnectio
             return evaluate_preference(run, body.preference)
 
     @app.get("/api/runs/{run_id}/episode")
-    def episode(
-        run_id: str, policy: int | None = None, preference: str | None = None, seed: Seed = EVALUATION_SEED_START
-    ) -> dict[str, Any]:
+    def episode(run_id: str, policy: int, seed: Seed = EVALUATION_SEED_START) -> dict[str, Any]:
         run = library.open(run_id)
-        if (policy is None) == (preference is None):
-            raise InputError("policy, preference: give one of them.")
-        if policy is not None:
-            chosen, title = run.policy(policy), f"policy {policy} of {run.folder}"
-        else:
-            weights = _parse_weights(str(preference))
-            chosen, title = run.policy_for(weights), f"preference {preference} of {run.folder}"
         with simulating:
-            return simulate_episode(run, chosen, title, seed)
+            return simulate_episode(run, run.policy(policy), f"policy {policy} of {run.folder}", seed)
 
     @app.get("/api/runs/{run_id}/training")
     def training(run_id: str) -> dict[str, Any]:
@@ -289,13 +278,6 @@ def _status(error: InputError) -> int:
         case UnreachableError():
             return 502
     return 422
-
-
-def _parse_weights(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"preference: {text} is not three numbers; write accuracy,latency,energy.") from None
 
 
 def _download(name: str, media_type: str, write: Callable[[Path], None]) -> Response:

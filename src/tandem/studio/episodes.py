@@ -1,4 +1,4 @@
-"""Episodes for the views of policies and fleets: simulated ones, and the last rounds of a service."""
+"""Simulated episodes for the views of policies and fleets, and the evaluation of a preference."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tandem.feel.constraints import CONSTRAINTS
 from tandem.feel.environment import Environment
-from tandem.feel.state import Action, FleetState, RoundOutcome
+from tandem.feel.state import Action, FleetState
+from tandem.objectives import OBJECTIVE_KEYS, to_user_units
 from tandem.policy.neural_policy import NeuralPolicy
 from tandem.policy.rollout import rollout, rollout_means
 from tandem.rng import EVALUATION_SEED_START
 from tandem.runs.front import measured_fields
 from tandem.runs.run import Run
 from tandem.runs.simulation import episode_keys
+from tandem.runs.trace import trace_table
 from tandem.scenario import Scenario, build_device_table
 from tandem.studio.library import plain
 
 SEEDS = 8  # episodes of a preference that is evaluated on the spot
 QUANTILES = 101
 NOTICEABLE = 0.01  # smaller changes of power and frequency, as shares of their ranges, are rounding
-EPISODE_COLUMNS = ("queue", "data", "data_age_s", "model_age_s", "power_w", "frequency_hz", "accuracy", "latency_s")
+EPISODE_COLUMNS = (
+    *("queue", "data", "data_age_s", "model_age_s", "power_w", "frequency_hz"),
+    *("accuracy", "latency_s", "energy_j", "served"),
+)
 
 
 def evaluate_preference(run: Run, preference: Sequence[float]) -> dict[str, Any]:
@@ -52,41 +56,37 @@ def simulate_episode(run: Run, policy: NeuralPolicy, title: str, seed: int) -> d
     wanted = _proposed_actions(environment, policy, states, keys)
     states = eqx.tree_at(lambda state: state.key, states, jax.random.key_data(states.key))
     state, outcome, proposed = jax.device_get(jax.tree.map(lambda leaf: leaf[0], (states, outcomes, wanted)))
-    scenario = run.scenario
-    none = [[None] * environment.size] * environment.rounds
-    served = np.where(outcome.served > 0, outcome.latency_s, np.nan)
+    names = [str(name) for name in build_device_table(run.scenario).names]
+    table = trace_table(seed, names, state, outcome)
+    columns = {name: table[name].reshape(-1, len(names)) for name in EPISODE_COLUMNS}
+    violated = table["violated"].reshape(-1, len(names))
+    served = columns["latency_s"][columns["served"] > 0]
     shares = np.linspace(0, 1, QUANTILES)
-    any_served = bool(np.isfinite(served).any())
+    none = [[None] * environment.size] * environment.rounds
     return {
         "live": False,
         "title": f"{title}, seed {seed}",
-        "devices": [str(name) for name in build_device_table(scenario).names],
+        "devices": names,
         "numbers": np.asarray(state.round).tolist(),
         "duration_s": _rounded(outcome.duration_s),
         "time_s": _rounded(state.clock_s),
-        "limits": limits_document(scenario),
+        "limits": limits_document(run.scenario),
         "train": np.asarray(outcome.executed.train).tolist(),
-        **{name: _rounded(getattr(state if hasattr(state, name) else outcome, name)) for name in EPISODE_COLUMNS},
-        "energy_j": _rounded(outcome.energy_j),
-        "served": _rounded(outcome.served),
+        **{name: _rounded(column) for name, column in columns.items()},
         "changed": _describe_changes(proposed, outcome.executed) if environment.system.shielded else none,
-        "violated": _violated(outcome),
-        "means": {
-            "accuracy": _rounded(outcome.accuracy.mean(axis=1)),
-            "latency_s": _rounded(outcome.latency_s.mean(axis=1)),
-            "energy_j": _rounded(outcome.energy_j.mean(axis=1)),
-        },
-        "latency_quantiles": {"share": shares.tolist(), "latency_s": np.nanquantile(served, shares).tolist()}
-        if any_served
+        "violated": violated.tolist(),
+        "means": {name: _rounded(columns[name].mean(axis=1)) for name in OBJECTIVE_KEYS},
+        "latency_quantiles": {"share": shares.tolist(), "latency_s": np.quantile(served, shares).tolist()}
+        if served.size
         else None,
-        "objectives": [float(value) for value in outcome.objectives.mean(axis=0) * np.array([1, -1, -1])],
-        "violation_rate": float(np.mean([row != [""] * len(row) for row in _violated(outcome)])),
+        "objectives": to_user_units(outcome.objectives.mean(axis=0)).tolist(),
+        "violation_rate": float((violated != "").any(axis=1).mean()),
     }
 
 
 @eqx.filter_jit
 def _proposed_actions(environment: Environment, policy: NeuralPolicy, states: FleetState, keys: Any) -> Action:
-    """Return the actions of the policy in given states, [episodes, rounds], before mask and shield are applied."""
+    """Return the actions of the policy in given states, [episodes, rounds], before the shield changes them."""
 
     def one_episode(key: Any, history: FleetState) -> Action:
         _, policy_key = jax.random.split(key)  # as in a rollout
@@ -109,17 +109,6 @@ def _describe_changes(proposed: Action, executed: Action) -> list[list[str | Non
         changes[place] = "told to train instead of serving" if train else "told to serve instead of training"
     sentences: list[list[str | None]] = changes.tolist()
     return sentences
-
-
-def _violated(outcome: RoundOutcome) -> list[list[str]]:
-    by_constraint = [(name, np.asarray(getattr(outcome.violations, name.lower()))) for name in CONSTRAINTS]
-    rounds, size = np.shape(outcome.executed.train)
-    text = np.full((rounds, size), "", dtype=object)
-    for name, violated in by_constraint:
-        flags = np.broadcast_to(violated if violated.ndim == 2 else violated[:, None], text.shape)
-        text[flags] = [f"{before} {name}".strip() for before in text[flags]]
-    names: list[list[str]] = text.tolist()
-    return names
 
 
 def limits_document(scenario: Scenario) -> dict[str, float | None]:

@@ -25,8 +25,11 @@ from tandem.runs.front import Front, landmarks, selectable_points
 from tandem.runs.progress_csv import COLUMNS
 from tandem.runs.run import Run, read_front
 from tandem.runs.run_dir import (
+    FRONT,
+    POLICIES,
     PROGRESS,
     RECORD,
+    SCENARIO,
     TRAINING_FRONT,
     Entry,
     RunRecord,
@@ -64,7 +67,7 @@ class Library:
     def __init__(self, folders: Sequence[Path]) -> None:
         """Use the runs in these folders and below them."""
         self._folders = list(folders)
-        self._ids: dict[Path, str] = {}
+        self._known: list[Path] = []  # the id of a run is its index
         self._runs: dict[Path, tuple[float, Run]] = {}
         self._fronts: dict[Path, tuple[float, StoredFront]] = {}
         self._lock = threading.Lock()
@@ -88,13 +91,9 @@ class Library:
 
     def folder(self, run_id: str) -> Path:
         """Return the folder of a run."""
-        found = [path for path, name in self._ids.items() if name == run_id]
-        if not found:
-            self.documents()  # it may be new
-            found = [path for path, name in self._ids.items() if name == run_id]
-        if not found:
+        if not run_id.isdecimal() or int(run_id) >= len(self._known):
             raise NotFoundError(f"there is no run {run_id}; reload the page.")
-        return found[0]
+        return self._known[int(run_id)]
 
     def open(self, run_id: str) -> Run:
         """Open a finished run, with its networks."""
@@ -107,7 +106,7 @@ class Library:
     def _read(self, run_id: str, known: dict[Path, tuple[float, Kind]], read: Callable[[Path], Kind]) -> Kind:
         """Read a finished run; one that was read before is read again only if a file has changed."""
         folder = self.folder(run_id)
-        changed = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0) if folder.is_dir() else 0.0
+        changed = max(_modified_s(folder / name) for name in (RECORD, SCENARIO, FRONT, POLICIES))
         if known.get(folder, (None,))[0] != changed:
             if read_record(folder).status != "finished":
                 raise NotReadyError(f"{folder}: is not finished yet, and has no front; see the view Training.")
@@ -121,7 +120,16 @@ class Library:
 
     def _id(self, folder: Path) -> str:
         with self._lock:
-            return self._ids.setdefault(folder, str(len(self._ids)))
+            if folder not in self._known:
+                self._known.append(folder)
+            return str(self._known.index(folder))
+
+
+def _modified_s(path: Path) -> float:
+    """Return when a file was last written; 0 if it is missing, which its reader reports."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _read_stored_front(folder: Path) -> StoredFront:
@@ -174,15 +182,20 @@ def front_document(run_id: str, run: StoredFront) -> dict[str, Any]:
 def pick_policy(
     run: StoredFront, preference: Sequence[float] | None, limits: dict[str, float | None]
 ) -> dict[str, Any]:
-    """Choose a policy as ``tandem pick`` does, and return the command that chooses the same."""
-    choice = pick(selectable_points(run.front, run.front.tolerance), preference, **limits)
+    """Choose a policy as ``tandem pick`` does, and return the command that chooses the same.
+
+    Weights and limits are rounded first, so that a command that can be read has exactly the values that were used.
+    """
     command = ["tandem", "pick", str(run.folder)]
     if preference is not None:
-        weights = zip(OBJECTIVE_LABELS, preference, strict=True)
-        command += ["--prefer", ",".join(f"{name}={weight:.4g}" for name, weight in weights)]
+        texts = [f"{weight:.4g}" for weight in preference]
+        preference = [float(text) for text in texts]
+        command += ["--prefer", ",".join(map("=".join, zip(OBJECTIVE_LABELS, texts, strict=True)))]
+    used = {name: None if limit is None else float(f"{limit:g}") for name, limit in limits.items()}
     for name, option in LIMIT_OPTIONS.items():
-        if limits[name] is not None:
-            command += [option, f"{limits[name]:g}"]
+        if used[name] is not None:
+            command += [option, f"{used[name]:g}"]
+    choice = pick(selectable_points(run.front, run.front.tolerance), preference, **used)
     return {"index": choice.index, "reason": choice.reason, "command": shlex.join(command)}
 
 
@@ -198,8 +211,11 @@ def training_document(folder: Path, status: str) -> dict[str, Any]:
             points = read_front(folder, tolerance=1.0).objectives.tolist()
         else:
             points = read_json(folder / TRAINING_FRONT).get("points", [])
-    columns = {name: [row[name] if name == "stage" else float(row[name]) for row in rows] for name in CURVES}
-    planned = int(rows[-1]["planned_rounds"]) if rows else None
+    try:
+        columns = {name: [row[name] if name == "stage" else float(row[name]) for row in rows] for name in CURVES}
+        planned = int(rows[-1]["planned_rounds"]) if rows else None
+    except ValueError:
+        raise InputError(f"{folder / PROGRESS}: has a row that is not of a training; restore it from a copy.") from None
     return {"status": status, "planned_rounds": planned, **columns, "points": points}
 
 

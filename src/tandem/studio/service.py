@@ -70,7 +70,7 @@ class ServiceConnection:
             "energy_j": [_column(row, "device_energy_j", devices) for row in outcomes],
             "served": [_column(row, "requests_served", devices) for row in outcomes],
             "changed": [[change.get(name) for name in devices] for change in changes],
-            "violated": [[""] * len(devices) for _ in documents],
+            "violated": empty,  # the service does not tell
             "means": {
                 "accuracy": [row.get("accuracy") for row in outcomes],
                 "latency_s": [None] * len(outcomes),

@@ -14,7 +14,7 @@
 
 import { h } from "./dom.js";
 import { symbolPath, themeColours } from "./palette.js";
-import { makeImage, makeStamp, press, watchVisible } from "./raster.js";
+import { clearedContext, makeImage, makeStamp, press, watchVisible } from "./raster.js";
 import { OBJECTIVES, fixed, ticks } from "./units.js";
 
 const REACH = 14; // px: a click or a hover takes the nearest point within this distance
@@ -53,11 +53,7 @@ export class Panel {
   }
 
   context(canvas) {
-    const context = canvas.getContext("2d");
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.height);
-    context.font = "11px system-ui, sans-serif";
-    return context;
+    return clearedContext(canvas, this);
   }
 
   /** Draw everything. Without `moved`, the policies are where they were and only what passes has changed. */

@@ -1,7 +1,7 @@
 // Parallel coordinates: a line per policy over several axes. A range on an axis greys out the policies outside it.
 
 import { h } from "./dom.js";
-import { Coverage, makeImage, rgb, watchVisible } from "./raster.js";
+import { Coverage, clearedContext, makeImage, rgb, watchVisible } from "./raster.js";
 import { fixed, ticks } from "./units.js";
 
 const TOP = 44;
@@ -140,11 +140,7 @@ export class Parallel {
   }
 
   context(canvas) {
-    const context = canvas.getContext("2d");
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.height);
-    context.font = "11px system-ui, sans-serif";
-    return context;
+    return clearedContext(canvas, this);
   }
 
   /** Add the line of one policy to the path. Values that are not known leave a gap. */

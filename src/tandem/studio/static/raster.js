@@ -146,3 +146,12 @@ export function watchVisible(element, onLate) {
   };
   return { isVisible: () => visible, later };
 }
+
+/** Return the context of a canvas of this size, cleared, in CSS pixels. */
+export function clearedContext(canvas, { width, height, ratio }) {
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = "11px system-ui, sans-serif";
+  return context;
+}
